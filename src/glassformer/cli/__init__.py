@@ -1,0 +1,68 @@
+"""The command line: one file per command, heavy imports inside the command."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from glassformer import __version__
+from glassformer.errors import GlassformerError
+
+# Command -> what it does. The command `x` is the function `command` of `glassformer.cli.x`.
+COMMANDS = {
+    "check": "Report on parallel data: counts, lengths, and what looks wrong.",
+    "evaluate": "Score a model: BLEU, chrF, TER, by length and domain; compare two models.",
+    "info": "Parameters, FLOPs, memory and the shape of each step.",
+    "phrasebook": "Write the embedded English-French phrasebook.",
+    "train": "Train a model from pairs of sentences.",
+    "translate": "Translate a text, a file or standard input.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when it is run, so that `--help` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"glassformer.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="glassformer")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Train a Transformer on your own pairs of sentences, see through it, and translate with it."""
+
+
+def main() -> None:
+    """Runs the command line; a user's error exits with 2, a failure with 1, Ctrl-C with 130."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    is_debug = "--debug" in sys.argv
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except GlassformerError as error:
+        if is_debug:
+            raise
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,402 @@
+"""Every setting, its default and its meaning. The comment behind a field is its only description."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+from glassformer.errors import ConfigError
+
+__all__ = [
+    "Config",
+    "DataConfig",
+    "EvaluationConfig",
+    "GenerationConfig",
+    "ModelConfig",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "ValidationConfig",
+    "field_comments",
+]
+
+Family = Literal["encoder-decoder", "encoder-only", "decoder-only"]
+Positions = Literal["sinusoidal", "learned", "rotary", "t5_relative", "alibi", "none"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+
+
+@cache
+def field_comments(cls: type) -> dict[str, str]:
+    """Reads the comment behind each field of a config class: `name: type = default  # comment`."""
+    pattern = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
+    return dict(pattern.findall(inspect.getsource(cls)))
+
+
+def _require(is_right: bool, what: str, expected: str, remedy: str) -> None:
+    if not is_right:
+        raise ConfigError(what, expected, remedy)
+
+
+def _require_at_least(config: object, minimum: int, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < minimum:
+            raise ConfigError(f"{name}={value} is too small.", f"It must be at least {minimum}.", f"Set {name} higher.")
+
+
+def _require_share(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        _require(0 <= value < 1, f"{name}={value} is not a share.", "It must lie in [0, 1).", f"Set {name}=0.1, say.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The architecture. Each choice that changes a number is a field, saved with every checkpoint."""
+
+    family: Family = "encoder-decoder"  # which stacks the model has
+    vocab_size: int = 8000  # V: rows of the (target) token table and columns of the output projection
+    src_vocab_size: int | None = None  # rows of the source token table; unset: vocab_size
+    d_model: int = 256  # D: width of the residual stream
+    d_ff: int = 1024  # F: inner width of the feed-forward network
+    n_heads: int = 4  # H: query heads of each attention
+    n_kv_heads: int | None = None  # G: key and value heads, shared by H/G query heads each; unset: n_heads
+    d_head: int | None = None  # K: width of one head; unset: d_model / n_heads
+    n_encoder_layers: int = 3  # blocks of the encoder stack
+    n_decoder_layers: int = 3  # blocks of the decoder stack
+    positions: Positions = "sinusoidal"  # how order is given to the model
+    sinusoid_layout: Literal["interleaved", "halves"] = (
+        "interleaved"  # pairs (sinusoidal, rotary): neighbours, or i and i + half
+    )
+    max_positions: int | None = None  # most positions a text may have; unset: unbounded (not for learned)
+    rotary_base: float = 10000.0  # base of the rotary wavelengths
+    n_relative_buckets: int = 32  # buckets of the T5-relative bias
+    max_relative_distance: int = 128  # distance from which the T5-relative bias is the same
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"  # kind of normalisation
+    norm_placement: Literal["pre", "post"] = "pre"  # x + f(norm(x)), or norm(x + f(x)) as in 2017
+    norm_eps: float = 1e-5  # epsilon under the root of every norm
+    use_embedding_norm: bool = False  # a norm after the embeddings (BERT)
+    use_final_norm: bool = True  # a norm after the last block of each stack
+    activation: Activation = "relu"  # g of the feed-forward network; gelu is the exact one
+    is_gated: bool = False  # feed-forward g(x W_1) * (x W_3) W_2 in place of g(x W_1) W_2
+    scale_embedding: bool = True  # multiply token embeddings by sqrt(d_model)
+    scale_scores: bool = True  # divide attention scores by sqrt(d_head); T5 does not
+    scale_logits: bool = False  # multiply the decoder output by d_model^-0.5 before the projection (tied T5)
+    tying: Literal["none", "decoder", "all"] = (
+        "all"  # which tables share one matrix: target table = output, or all three
+    )
+    use_attention_bias: bool = False  # biases of the Q, K, V and output projections
+    use_ffn_bias: bool = True  # biases of the feed-forward network
+    use_norm_bias: bool = True  # beta of LayerNorm
+    use_output_bias: bool = False  # bias of the projection to the vocabulary
+    use_mlm_head: bool = False  # encoder-only: dense, activation, norm and projection over the vocabulary
+    use_pooler: bool = False  # encoder-only: tanh(W x_0 + b) of the first token
+    n_segments: int = 0  # rows of the segment table (BERT: 2); 0: none
+    dropout: float = 0.1  # on embeddings and each sub-layer's output, as in 2017
+    attention_dropout: float = 0.0  # on the attention weights
+    ffn_dropout: float = 0.0  # inside the feed-forward network, after the activation
+    pad_id: int | None = 0  # id of the padding token; unset: none, masks must be given
+    bos_id: int = 1  # id that starts a target
+    eos_id: int = 2  # id that ends a text
+    unk_id: int = 3  # id of an unknown token
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, 1, "vocab_size", "src_vocab_size", "d_model", "d_ff", "n_heads", "n_kv_heads")
+        _require_at_least(self, 1, "d_head", "max_positions", "max_relative_distance")
+        _require_at_least(self, 2, "n_relative_buckets")
+        _require_at_least(self, 0, "n_encoder_layers", "n_decoder_layers", "n_segments")
+        _require_share(self, "dropout", "attention_dropout", "ffn_dropout")
+        _require(
+            self.norm_eps > 0, f"norm_eps={self.norm_eps} is not positive.", "It keeps a division finite.", "Use 1e-5."
+        )
+        if self.d_head is None:
+            fit = ", ".join(str(n) for n in range(1, min(self.d_model, 64) + 1) if self.d_model % n == 0)
+            _require(
+                self.d_model % self.n_heads == 0,
+                f"n_heads={self.n_heads} does not divide d_model={self.d_model}.",
+                "Every head needs the same width.",
+                f"Use {fit}, or set d_head.",
+            )
+        _require(
+            self.n_heads % self.kv_heads == 0,
+            f"n_kv_heads={self.n_kv_heads} does not divide n_heads={self.n_heads}.",
+            "Each key-value head serves the same number of query heads.",
+            "Choose a divisor of n_heads.",
+        )
+        _require(
+            self.positions != "learned" or self.max_positions is not None,
+            "positions=learned has no max_positions.",
+            "A learned table has one row per position.",
+            "Set max_positions, for example 512.",
+        )
+        _require(
+            self.positions != "rotary" or self.head_width % 2 == 0,
+            f"positions=rotary with an odd head width ({self.head_width}).",
+            "Rotary positions turn pairs of features.",
+            "Choose an even d_head.",
+        )
+        _require(
+            self.tying != "all" or self.source_vocab_size == self.vocab_size,
+            f"tying=all with src_vocab_size={self.src_vocab_size} and vocab_size={self.vocab_size}.",
+            "One matrix cannot have two sizes.",
+            "Use one shared vocabulary, or tying=decoder.",
+        )
+        for name in ("pad_id", "bos_id", "eos_id", "unk_id"):
+            value = getattr(self, name)
+            _require(
+                value is None or 0 <= value < self.vocab_size,
+                f"{name}={value} lies outside the vocabulary of {self.vocab_size}.",
+                f"Ids run from 0 to {self.vocab_size - 1}.",
+                f"Set {name} to the tokenizer's id.",
+            )
+        needs = {"encoder-decoder": ("n_encoder_layers", "n_decoder_layers")}
+        needs |= {"encoder-only": ("n_encoder_layers",), "decoder-only": ("n_decoder_layers",)}
+        _require_at_least(self, 1, *needs[self.family])
+
+    @property
+    def source_vocab_size(self) -> int:
+        """Rows of the source token table."""
+        return self.vocab_size if self.src_vocab_size is None else self.src_vocab_size
+
+    @property
+    def kv_heads(self) -> int:
+        """G, with the default resolved."""
+        return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
+
+    @property
+    def head_width(self) -> int:
+        """K, with the default resolved."""
+        return self.d_model // self.n_heads if self.d_head is None else self.d_head
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text becomes ids."""
+
+    kind: Literal["bpe", "wordpiece", "unigram"] = (
+        "bpe"  # bpe works on bytes: nothing is unknown, every text comes back
+    )
+    vocab_size: int | None = None  # entries to learn, specials included; unset: chosen from the size of the data
+    is_shared: bool = True  # one vocabulary for both languages
+    normalization: Literal["none", "nfc", "nfkc"] = "none"  # Unicode form that texts are brought to first
+    bpe_dropout: float = 0.0  # share of merges skipped at random in training (sub-word regularisation)
+    n_variants: int = 4  # with bpe_dropout: how many tokenisations of the data are stored, one an epoch in turn
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, 1, "vocab_size", "n_variants")
+        _require_share(self, "bpe_dropout")
+        _require(
+            self.bpe_dropout == 0 or self.kind == "bpe",
+            f"bpe_dropout={self.bpe_dropout} with kind={self.kind}.",
+            "Only BPE has merges to skip.",
+            "Use kind=bpe or bpe_dropout=0.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which rows are used, and how they are put into batches."""
+
+    src: str = "src"  # source language, a code such as en
+    tgt: str = "tgt"  # target language, a code such as fr
+    max_tokens: int = 256  # pairs with a longer side are left out of training, counted and reported
+    max_length_ratio: float = 9.0  # pairs whose sides differ more, in characters with 20 added to each, are left out
+    drop_duplicates: bool = True  # leave out a pair that stands in the data already
+    drop_copies: bool = False  # leave out pairs whose two sides are equal
+    valid_rows: int = 1000  # rows held out for validation when no --valid is given (at most a tenth)
+    is_strict: bool = False  # stop at the first bad row instead of counting it
+    encoding: str = "utf-8"  # character encoding of the input files
+    batch_tokens: int | None = (
+        None  # source + target tokens of one batch, padding included; unset: chosen from the data
+    )
+    sort_window: int = 8192  # pairs shuffled together and sorted by length inside
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, 1, "max_tokens", "batch_tokens", "sort_window", "valid_rows")
+        _require(
+            self.max_length_ratio >= 1,
+            f"max_length_ratio={self.max_length_ratio} lies below 1.",
+            "It is the longer side over the shorter one.",
+            "Use 9, or inf for no limit.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """The run: how long, which optimizer, which rate, what is saved."""
+
+    seed: int = 1  # seed of initialisation, order and dropout
+    steps: int | None = None  # optimizer updates; unset: from epochs or the budget
+    epochs: float | None = None  # passes over the data; unset: chosen from the size of the data
+    budget_s: float | None = None  # seconds of wall-clock for the whole command
+    accumulation: int = 1  # batches added up for one update
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: momentum orthogonalised, for the matrices inside the blocks
+    lr: float | None = None  # peak learning rate; unset: chosen from the width of the model
+    muon_lr: float = 0.01  # peak rate of the matrices that muon moves
+    beta1: float = 0.9  # decay of the first moment
+    beta2: float = 0.98  # decay of the second moment
+    adam_eps: float = 1e-9  # epsilon of Adam
+    weight_decay: float = 0.01  # decoupled; on matrices and tables only, never on norms and biases
+    max_grad_norm: float = 1.0  # gradients longer than this are shortened to it; 0: off
+    schedule: Literal["inverse_sqrt", "cosine", "wsd", "constant"] = "wsd"  # wsd: warm-up, stable, linear decay to zero
+    warmup_steps: int | None = None  # updates until the peak rate; unset: a 20th of the run, at most 4000
+    stable_share: float = 0.2  # wsd: share of the run at the peak rate before the decay
+    min_lr_share: float = 0.0  # rate at the end of cosine and wsd as a share of the peak
+    label_smoothing: float = 0.1  # probability mass spread over the whole vocabulary
+    normalization: Literal["tokens", "sentences"] = "tokens"  # mean of the loss over tokens, or over sentences
+    precision: Literal["auto", "float32", "bf16"] = "auto"  # auto: bf16 autocast where a measurement says that it gains
+    ema_decay: float = 0.0  # decay of an exponential moving average of the weights; 0: off
+    average_last: int = 0  # average the last k periodic checkpoints into the final model; 0: off
+    save_every: int | None = None  # updates between periodic checkpoints; unset: every validation
+    save_every_s: float = 300.0  # seconds after which a checkpoint is written in any case
+    keep_last: int = 2  # periodic checkpoints kept beside the best one
+    max_skipped: int = 10  # non-finite updates in a row that stop the run
+    log_every: int = 20  # updates between lines of log.jsonl
+    n_threads: int | None = None  # threads of the matrix products; unset: torch's choice
+    compile: bool = False  # run the blocks through torch.compile
+    use_tensorboard: bool = False  # also write TensorBoard events (extra: tensorboard)
+    fsdp: bool = False  # several processes: shard weights and optimizer (FSDP2) instead of copying them (DDP)
+
+    def __post_init__(self) -> None:
+        _require_at_least(
+            self, 1, "steps", "accumulation", "keep_last", "max_skipped", "log_every", "n_threads", "save_every"
+        )
+        _require_at_least(self, 0, "warmup_steps", "average_last")
+        _require_share(self, "beta1", "beta2", "label_smoothing", "ema_decay")
+        for name in ("lr", "muon_lr", "epochs", "budget_s", "save_every_s"):
+            value = getattr(self, name)
+            is_right = value is None or (value > 0 and not math.isnan(value))
+            _require(
+                is_right, f"{name}={value} is not positive.", "A positive number was expected.", f"Set {name} higher."
+            )
+        for name in ("weight_decay", "max_grad_norm", "adam_eps"):
+            value = getattr(self, name)
+            _require(
+                value >= 0,
+                f"{name}={value} is negative.",
+                "Zero or more was expected.",
+                f"Use {name}=0 to switch it off.",
+            )
+        for name in ("stable_share", "min_lr_share"):
+            value = getattr(self, name)
+            _require(
+                0 <= value <= 1, f"{name}={value} is not a share.", "It must lie in [0, 1].", f"Set {name}=0.2, say."
+            )
+        given = [name for name in ("steps", "epochs", "budget_s") if getattr(self, name) is not None]
+        _require(
+            len(given) < 2, f"{' and '.join(given)} are both set.", "One of them says when the run ends.", "Keep one."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationConfig:
+    """How the model is measured while it trains."""
+
+    every: int | None = None  # updates between validations; unset: about ten a run
+    rows: int = 1000  # rows of the validation data used while training (all are used at the end)
+    bleu_rows: int = 200  # rows translated for BLEU and chrF while training; 0: loss only
+    patience: int = 0  # validations without a better loss after which the run ends; 0: never
+    metric: Literal["loss", "bleu", "chrf"] = "loss"  # which figure chooses the best checkpoint
+    samples: int = 3  # translations shown at each validation
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, 1, "every", "rows")
+        _require_at_least(self, 0, "bleu_rows", "patience", "samples")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationConfig:
+    """How text is made from a model. Kept in generation.json beside the weights."""
+
+    beam_size: int = 4  # hypotheses kept at each step; 1: greedy
+    n_best: int = 1  # hypotheses returned for each text
+    length_penalty: Literal["gnmt", "average", "none"] = "gnmt"  # what divides the summed log-probability
+    alpha: float = 0.6  # strength of the length penalty; larger prefers longer outputs
+    do_sample: bool = False  # draw tokens instead of searching
+    temperature: float = 1.0  # divides the logits before sampling; 0: the best token
+    top_k: int = 0  # sample among the k best tokens; 0: off
+    top_p: float = 1.0  # sample among the fewest tokens that hold this mass; 1: off
+    min_p: float = 0.0  # sample among tokens with at least this share of the best one's probability; 0: off
+    seed: int = 0  # seed of sampling; each text draws from its own stream
+    repetition_penalty: float = 1.0  # divides (or multiplies, when negative) the logits of tokens already made; 1: off
+    no_repeat_ngram_size: int = 0  # no n-gram of this many tokens is made twice; 0: off
+    min_new_tokens: int = 0  # tokens before an end is allowed
+    max_new_tokens: int | None = None  # most tokens made; unset: max_length_a * source + max_length_b
+    max_length_a: float = 2.0  # tokens allowed for each source token
+    max_length_b: int = 20  # tokens allowed beside those
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, 1, "beam_size", "n_best")
+        _require_at_least(self, 0, "top_k", "no_repeat_ngram_size", "min_new_tokens", "max_new_tokens")
+        for name, low, high in (
+            ("temperature", 0, 1e4),
+            ("top_p", 0, 1),
+            ("min_p", 0, 1),
+            ("repetition_penalty", 1e-4, 1e4),
+        ):
+            value = getattr(self, name)
+            _require(
+                low <= value <= high,
+                f"{name}={value} is out of range.",
+                f"[{low}, {high}] was expected.",
+                f"Set {name} inside.",
+            )
+        _require(
+            math.isfinite(self.alpha),
+            f"alpha={self.alpha} is not a number.",
+            "A finite number was expected.",
+            "Use 0.6.",
+        )
+        _require(
+            self.do_sample or self.n_best <= self.beam_size,
+            f"n_best={self.n_best} with beam_size={self.beam_size}.",
+            "A beam returns at most as many hypotheses as it keeps.",
+            "Raise beam_size or lower n_best.",
+        )
+        _require(
+            self.max_new_tokens is None or self.min_new_tokens <= self.max_new_tokens,
+            f"min_new_tokens={self.min_new_tokens} is more than max_new_tokens={self.max_new_tokens}.",
+            "The least cannot be more than the most.",
+            "Lower min_new_tokens.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """How outputs are scored against references."""
+
+    tokenize: Literal["13a", "intl", "zh", "char", "none"] = (
+        "13a"  # words of BLEU; zh or char where none are written apart
+    )
+    n_resamples: int = 1000  # bootstrap resamples behind each 95 % interval; 0: no intervals
+    n_trials: int = 10000  # random exchanges of the paired test
+    seed: int = 12345  # seed of the resamples and exchanges
+    length_bounds: tuple[int, ...] = (5, 10, 20, 30, 50)  # most source words of each length group; one more follows
+    small_group: int = 100  # groups of fewer sentences are flagged
+    max_domains: int = 40  # domains listed apart, the largest first; the rest is one group
+    n_worst: int = 10  # worst sentences shown
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, 1, "n_trials", "max_domains")
+        _require_at_least(self, 0, "n_resamples", "seed", "small_group", "n_worst")
+        _require(
+            list(self.length_bounds) == sorted(set(self.length_bounds)),
+            f"length_bounds={self.length_bounds} does not rise.",
+            "Each group begins where the one before ends.",
+            "Use (5, 10, 20), say.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All sections of a run. `--set section.key=value` sets one of them."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    generation: GenerationConfig = field(default_factory=GenerationConfig)

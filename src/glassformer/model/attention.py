@@ -1,0 +1,204 @@
+"""Scaled dot-product attention and its heads."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.model.cache import CrossCache, LayerCache
+from glassformer.model.positions import rotate
+
+__all__ = ["Attention", "Kernel", "RecordingKernel", "attention", "fused_attention"]
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Reference: softmax(Q K^T * scale + bias) V, masked keys left out of the softmax.
+
+    Dividing by sqrt(K) (scale = 1/sqrt(K)) keeps the variance of the scores at 1: for independent entries of unit
+    variance Var(q·k) = K, and a softmax over scores of size sqrt(K) saturates.
+
+    Args:
+        q: [B, H, T, K] queries.
+        k: [B, G, S, K] keys; each serves H/G query heads.
+        v: [B, G, S, K] values.
+        scale: Factor of the scores.
+        mask: Boolean, broadcastable to [B, H, T, S], True where a query may attend.
+        bias: Added to the scores, broadcastable to [B, H, T, S].
+        dropout: Share of the weights dropped, for training only.
+
+    Returns:
+        context [B, H, T, K], and the weights before dropout [B, H, T, S]. A row with nothing to attend to has
+        weights and context of zero, and zero gradients.
+
+    Source: Vaswani et al. 2017, section 3.2.1, equation 1.
+    """
+    n_shared = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(n_shared, dim=1) if n_shared > 1 else x for x in (k, v))
+    scores = q @ k.transpose(-2, -1) * scale  # [B, H, T, S]
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
+    if mask is not None:
+        # The lowest finite number instead of -inf: exp() still gives 0, and a row of them gives no 0/0.
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(-1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0.0)
+    return F.dropout(weights, dropout) @ v, weights
+
+
+class Kernel(Protocol):
+    """A way to compute attention: takes the arguments of `attention`, returns the context."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor: ...
+
+
+class RecordingKernel:
+    """The reference as a kernel; keeps the weights of each call, the newest last."""
+
+    def __init__(self) -> None:
+        self.weights: list[Tensor] = []
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        context, weights = attention(q, k, v, scale=scale, mask=mask, bias=bias, dropout=dropout)
+        self.weights.append(weights)
+        return context
+
+
+def fused_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """The same context as `attention`, by torch's fused kernel, or by plain products where those are faster.
+
+    On a CPU the fused backward is slow for short texts, so training takes plain products there (docs/log.md).
+    """
+    if q.device.type == "cpu" and torch.is_grad_enabled() and q.shape[2] * k.shape[2] <= 128 * 128:
+        return attention(q, k, v, scale=scale, mask=mask, bias=bias, dropout=dropout)[0]
+    additive = mask
+    if bias is not None:
+        additive = bias.to(q.dtype)
+        if mask is not None:
+            additive = additive.masked_fill(~mask, float("-inf"))
+    context = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=additive, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    if mask is None:
+        return context
+    has_key = mask.any(-1, keepdim=True)  # what a kernel gives for a row without keys differs: zero it
+    return context.masked_fill(~has_key, 0.0)
+
+
+class Attention(nn.Module):
+    """Heads: Concat(head_1 .. head_H) W_O with head_h = attention(x W_Q, s W_K, s W_V) in K dimensions each.
+
+    s is x itself (self-attention) or the memory (cross-attention).
+
+    Args:
+        d_model: D.
+        n_heads: H query heads.
+        n_kv_heads: G key and value heads.
+        d_head: K.
+        use_bias: Biases in all four projections.
+        scale_scores: Divide scores by sqrt(K).
+        dropout: On the weights, in training.
+        is_rotary_interleaved: Which features rotary phases turn together.
+
+    Shape: x [B, T, D], s [B, S, D] -> [B, T, D].
+
+    Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023 for shared key-value heads.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        n_heads: int,
+        n_kv_heads: int,
+        d_head: int,
+        use_bias: bool,
+        scale_scores: bool,
+        dropout: float,
+        is_rotary_interleaved: bool,
+    ) -> None:
+        super().__init__()
+        self.d_head = d_head
+        self.scale = 1 / math.sqrt(d_head) if scale_scores else 1.0
+        self.dropout = dropout
+        self.is_rotary_interleaved = is_rotary_interleaved
+        self.w_q = nn.Linear(d_model, n_heads * d_head, bias=use_bias)
+        self.w_k = nn.Linear(d_model, n_kv_heads * d_head, bias=use_bias)
+        self.w_v = nn.Linear(d_model, n_kv_heads * d_head, bias=use_bias)
+        self.w_o = nn.Linear(n_heads * d_head, d_model, bias=use_bias)
+        self.kernel: Kernel = fused_attention
+
+    def split(self, x: Tensor) -> Tensor:
+        """[B, T, H*K] -> [B, H, T, K]."""
+        n_rows, n_tokens, _ = x.shape
+        return x.view(n_rows, n_tokens, -1, self.d_head).transpose(1, 2)
+
+    def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """K and V of a source: [B, S, D] -> two of [B, G, S, K]."""
+        return self.split(self.w_k(source)), self.split(self.w_v(source))
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        phases: tuple[Tensor, Tensor] | None = None,
+        cache: LayerCache | CrossCache | None = None,
+    ) -> Tensor:
+        q = self.split(self.w_q(x))  # [B, H, T, K]
+        if isinstance(cache, CrossCache):
+            k, v = cache.k, cache.v
+        else:
+            k, v = self.keys_values(x if memory is None else memory)  # [B, G, S, K]
+        if phases is not None:
+            q, k = (rotate(y, phases, is_interleaved=self.is_rotary_interleaved) for y in (q, k))
+        if isinstance(cache, LayerCache):
+            k, v = cache.append(k, v)
+        dropout = self.dropout if self.training else 0.0
+        context = self.kernel(q, k, v, scale=self.scale, mask=mask, bias=bias, dropout=dropout)
+        out: Tensor = self.w_o(context.transpose(1, 2).flatten(2))  # [B, H, T, K] -> [B, T, H*K] -> [B, T, D]
+        return out

@@ -1,0 +1,371 @@
+"""The words of the phrasebook: one line a word, English beside French, with the classes that keep sentences sensible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "ADJECTIVES",
+    "DESTINATIONS",
+    "FEELINGS",
+    "LOCATIONS",
+    "NOUNS",
+    "SPOTS",
+    "TIMES",
+    "VERBS",
+    "Adjective",
+    "Noun",
+    "Phrase",
+    "Verb",
+]
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A noun in both languages; `is_mass` nouns have no plural."""
+
+    english: str
+    english_plural: str
+    french: str
+    french_plural: str
+    is_feminine: bool
+    kinds: frozenset[str]
+
+    @property
+    def is_mass(self) -> bool:
+        """True for what is not counted: bread, water, money."""
+        return "mass" in self.kinds
+
+
+@dataclass(frozen=True)
+class Adjective:
+    """An adjective: masculine, feminine and (before a vowel sound) the second masculine, as in beau, belle, bel."""
+
+    english: str
+    masculine: str
+    feminine: str
+    masculine_before_vowel: str
+    is_before_noun: bool
+    kinds: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb in both languages.
+
+    `english` holds base, past and -ing form; `particle` the word behind it (look *for*); `preposition` what French
+    puts before the object (habiter *dans*); `objects`, `places` and `flags` are classes, see `VERBS`.
+    """
+
+    english: tuple[str, str, str]
+    particle: str
+    french: str
+    preposition: str
+    is_reflexive: bool
+    objects: frozenset[str]
+    places: frozenset[str]
+    flags: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A fixed phrase in both languages; the French one is in the underlying form that `spelling.surface` joins."""
+
+    english: str
+    french: tuple[str, ...]
+    kinds: frozenset[str]
+
+
+def _rows(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
+
+
+def _plural(word: str, is_french: bool) -> str:
+    if is_french:
+        return word if word[-1] in "sxz" else word + ("x" if word.endswith("eau") else "s")
+    if word.endswith(("s", "x", "ch", "sh")) or word in ("potato", "tomato", "hero"):
+        return word + "es"
+    return word[:-1] + "ies" if word[-1] == "y" and word[-2] not in "aeiou" else word + "s"
+
+
+def _noun(english: str, french: str, gender: str, kinds: str) -> Noun:
+    pairs = []
+    for word, is_french in ((english, False), (french, True)):
+        singular, _, plural = word.partition("/")
+        pairs += [singular, plural or _plural(singular, is_french)]
+    return Noun(pairs[0], pairs[1], pairs[2], pairs[3], gender == "f", frozenset(kinds.split()))
+
+
+def _adjective(english: str, french: str, position: str, kinds: str) -> Adjective:
+    masculine, _, rest = french.partition("/")
+    feminine, _, before_vowel = rest.partition("/")
+    feminine = feminine or (masculine if masculine.endswith("e") else masculine + "e")
+    return Adjective(
+        english, masculine, feminine, before_vowel or masculine, position == "before", frozenset(kinds.split())
+    )
+
+
+def _verb(english: str, french: str, objects: str, places: str = "", flags: str = "") -> Verb:
+    base, past, ing, *particle = english.split()
+    is_reflexive = french.startswith("se ")
+    infinitive, _, preposition = french.removeprefix("se ").partition(" ")
+    classes = (frozenset(cell.split()) for cell in (objects, places, flags))
+    return Verb((base, past, ing), " ".join(particle), infinitive, preposition, is_reflexive, *classes)
+
+
+def _phrase(english: str, french: str, kinds: str = "") -> Phrase:
+    return Phrase(english, tuple(french.split()), frozenset(kinds.split()))
+
+
+# Irregular plurals stand after a slash. Classes say what can be eaten, opened, worn, owned and so on.
+NOUNS = [_noun(*row) for row in _rows("""
+bread | pain | m | mass food fed
+cheese | fromage | m | mass food
+meat | viande | f | mass food cooked fed
+fish | poisson | m | mass food cooked fed
+soup | soupe | f | mass food cooked warm
+rice | riz | m | mass food cooked
+salad | salade | f | mass food cooked
+chocolate | chocolat | m | mass food
+jam | confiture | f | mass food
+lobster | homard | m | mass food cooked
+garlic | ail | m | mass ware
+oil | huile | f | mass ware
+money | argent | m | mass money
+water | eau | f | mass drink warm fed
+milk | lait | m | mass drink warm fed
+coffee | café | m | mass drink warm cooked
+tea | thé | m | mass drink warm cooked
+wine | vin | m | mass drink
+beer | bière | f | mass drink
+apple | pomme | f | food fruit
+orange | orange | f | food fruit
+apricot | abricot | m | food fruit
+tomato | tomate | f | food fruit
+bean | haricot | m | food fruit
+egg | œuf | m | food
+cake | gâteau | m | food cooked
+book | livre | m | text written given
+letter | lettre | f | text written sent given
+story | histoire | f | text written
+poem | poème | m | text written
+newspaper | journal/journaux | m | text given
+song | chanson | f | sound
+radio | radio | f | sound single
+music | musique | f | mass sound
+film | film | m | show
+car | voiture | f | object washed
+bicycle | vélo | m | object
+computer | ordinateur | m | object
+chair | chaise | f | object
+lamp | lampe | f | object
+clock | horloge | f | object
+key | clé | f | small given
+umbrella | parapluie | m | small given object
+bag | sac | m | small opened object carried
+suitcase | valise | f | small opened object carried
+box | boîte | f | small opened object carried
+knife/knives | couteau | m | small object
+flower | fleur | f | flower given
+tree | arbre | m | tree
+door | porte | f | opened part
+window | fenêtre | f | opened part
+shirt | chemise | f | clothes washed
+coat | manteau | m | clothes washed
+hat | chapeau | m | clothes
+dress | robe | f | clothes washed
+suit | habit | m | clothes
+train | train | m | transport
+bus | bus | m | transport
+plane | avion | m | transport
+boat | bateau | m | transport
+dog | chien | m | animal pet washed
+cat | chat | m | animal pet
+horse | cheval/chevaux | m | animal washed
+bird | oiseau | m | animal
+owl | hibou/hiboux | m | animal
+cow | vache | f | animal
+house | maison | f | building home
+castle | château | m | building home
+flat | appartement | m | home
+city | ville | f | building home
+church | église | f | building
+museum | musée | m | building
+hotel | hôtel | m | building
+man/men | homme | m | person adult
+woman/women | femme | f | person adult
+boy | garçon | m | person
+girl | fille | f | person
+child/children | enfant | m | person
+baker | boulanger/boulangers/boulangère | m | person adult job
+teacher | professeur/professeurs/professeure | m | person adult job close
+student | étudiant/étudiants/étudiante | m | person job close
+actor | acteur/acteurs/actrice | m | person adult job
+doctor | médecin/médecins/médecin | m | person adult job close
+friend | ami | m | person close
+neighbour | voisin | m | person adult close
+hero | héros | m | person adult
+queen | reine | f | person adult
+brother | frère | m | kin
+sister | sœur | f | kin
+mother | mère | f | kin
+father | père | m | kin
+uncle | oncle | m | kin
+aunt | tante | f | kin
+""")]
+
+# Position: before or after the noun, or "predicate" for adjectives that only follow "to be".
+ADJECTIVES = [_adjective(*row) for row in _rows("""
+big | grand | before | object animal building tree home
+small | petit | before | object animal building clothes tree home small
+beautiful | beau/belle/bel | before | object animal building clothes flower tree home text sound
+new | nouveau/nouvelle/nouvel | before | object clothes text
+old | vieux/vieille/vieil | before | object clothes text animal building tree adult kin home
+good | bon/bonne | before | food drink text show
+young | jeune | before | person
+long | long/longue | before | written show
+red | rouge | after | object clothes flower
+blue | bleu | after | object clothes flower
+green | vert | after | object clothes
+white | blanc/blanche | after | object clothes flower animal
+black | noir | after | object clothes animal
+heavy | lourd | after | carried
+expensive | cher/chère | after | object clothes
+interesting | intéressant | after | text show
+hot | chaud | after | warm
+cold | froid | after | drink
+fresh | frais/fraîche | after | fruit
+rich | riche | after | adult
+happy | content | predicate | person kin speaker
+tired | fatigué | predicate | person kin speaker animal
+sad | triste | predicate | person kin speaker
+ill | malade | predicate | person kin speaker animal
+tall | grand | predicate | person kin speaker
+kind | gentil/gentille | predicate | person kin speaker
+""")]
+
+# Flags: "sudden" has no progressive; "state" neither that nor a past, nor where and when; "lasting" is a state without
+# a future; "generic" takes "le" where English has no article (I like bread: j'aime le pain); "to" needs a recipient.
+VERBS = [_verb(*row) for row in _rows("""
+eat ate eating | manger | food | meal
+share shared sharing | partager | food | meal
+buy bought buying | acheter | food drink ware object clothes text flower | shop
+sell sold selling | vendre | food drink ware object clothes text flower | shop
+prepare prepared preparing | préparer | cooked | kitchen
+drink drank drinking | boire | drink | meal
+read read reading | lire | text | calm
+write wrote writing | écrire | written | calm
+begin began beginning | commencer | written | calm
+finish finished finishing | finir | written | calm
+see saw seeing | voir | person kin animal building | | sudden
+find found finding | trouver | small money text clothes | out | sudden
+lose lost losing | perdre | small money | out | sudden
+forget forgot forgetting | oublier | small | out | sudden
+look looked looking for | chercher | small text animal person | out
+take took taking | prendre | small transport
+wash washed washing | laver | washed
+open opened opening | ouvrir | opened | | sudden
+close closed closing | fermer | opened | | sudden
+wait waited waiting for | attendre | person kin transport
+listen listened listening to | écouter | sound person kin
+watch watched watching | regarder | show animal
+help helped helping | aider | person kin
+invite invited inviting | inviter | person kin
+visit visited visiting | visiter | building
+wear wore wearing | porter | clothes
+carry carried carrying | porter | carried
+talk talked talking to | parler à | person kin | out
+talk talked talking about | parler de | show text person kin
+answer answered answering | répondre à | person kin
+enter entered entering | entrer dans | building home | | sudden
+live lived living in | habiter dans | home | | state
+have had having | avoir | object small animal clothes money text | | state
+want wanted wanting | vouloir | food drink object clothes | | lasting
+like liked liking | aimer | food drink text sound animal show | | lasting generic
+love loved loving | adorer | food drink text sound animal show | | lasting generic
+know knew knowing | connaître | person building | | lasting
+give gave giving | donner | food small money flower given | | to
+send sent sending | envoyer | sent flower money | | to
+show showed showing | montrer | small text clothes | | to
+work worked working | travailler | | calm
+sleep slept sleeping | dormir | | calm beast
+swim swam swimming | nager | |
+travel travelled travelling | voyager | |
+sing sang singing | chanter | | out
+dance danced dancing | danser | | out
+play played playing | jouer | | out
+walk walked walking | marcher | | out
+run ran running | courir | | out beast
+leave left leaving | partir | |
+get got getting up | se lever | |
+rest rested resting | se reposer | | calm
+have had having fun | se amuser | | out
+get got getting dressed | se habiller | |
+hurry hurried hurrying | se dépêcher | |
+go went going to | aller à | destination
+come came coming back from | revenir de | destination | | sudden
+arrive arrived arriving at | arriver à | destination | | sudden
+""")]
+
+LOCATIONS = [_phrase(*row) for row in _rows("""
+at home | à la maison | meal calm
+at the restaurant | à le restaurant | meal
+at the hotel | à le hôtel | meal calm
+in the kitchen | dans la cuisine | meal kitchen
+in the garden | dans le jardin | meal calm out
+in the park | dans le parc | meal out
+on the beach | sur la plage | out calm
+in the street | dans la rue | out
+at school | à la école | out meal
+at the market | à le marché | shop
+in town | en ville | shop
+""")]
+
+DESTINATIONS = [_phrase(*row) for row in _rows("""
+the market | le marché
+school | la école
+the station | la gare
+the beach | la plage
+the museum | le musée
+the hospital | le hôpital
+the bakery | la boulangerie
+the airport | le aéroport
+the cinema | le cinéma
+the church | la église
+""")]
+
+# Where a thing or a being can be, for "there is" and "where is".
+SPOTS = [_phrase(*row) for row in _rows("""
+on the table | sur la table | food drink small text flower
+in the kitchen | dans la cuisine | food drink small person pet
+in the house | dans la maison | small text object person pet flower clothes
+in the garden | dans le jardin | animal person tree flower
+in the street | dans la rue | person animal object
+on the bed | sur le lit | clothes text pet
+under the tree | sous le arbre | animal person
+""")]
+
+# English "to be", French "avoir".
+FEELINGS = [_phrase(*row) for row in _rows("""
+hungry | faim
+thirsty | soif
+cold | froid
+hot | chaud
+afraid | peur
+right | raison
+""")]
+
+# Classes: the tenses with which the time may stand.
+TIMES = [_phrase(*row) for row in _rows("""
+now | maintenant | progressive can must
+today | aujourd'hui | past future near can must want progressive
+every day | tous les jours | present future imperfect must
+in the morning | le matin | present imperfect
+in the evening | le soir | present imperfect
+yesterday | hier | past
+last week | la semaine dernière | past
+this morning | ce matin | past
+tomorrow | demain | future near must
+next week | la semaine prochaine | future near
+this evening | ce soir | future near want
+""")]
