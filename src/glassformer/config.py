@@ -17,6 +17,7 @@ __all__ = [
     "EvaluationConfig",
     "GenerationConfig",
     "ModelConfig",
+    "PhrasebookConfig",
     "TokenizerConfig",
     "TrainingConfig",
     "ValidationConfig",
@@ -31,7 +32,7 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 @cache
 def field_comments(cls: type) -> dict[str, str]:
     """Reads the comment behind each field of a config class: `name: type = default  # comment`."""
-    pattern = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
+    pattern = re.compile(r"^    (\w+): .*?(?:\(\n.*?)?  # (.+)$", re.MULTILINE)  # a formatter may wrap the default
     return dict(pattern.findall(inspect.getsource(cls)))
 
 
@@ -68,9 +69,7 @@ class ModelConfig:
     n_encoder_layers: int = 3  # blocks of the encoder stack
     n_decoder_layers: int = 3  # blocks of the decoder stack
     positions: Positions = "sinusoidal"  # how order is given to the model
-    sinusoid_layout: Literal["interleaved", "halves"] = (
-        "interleaved"  # pairs (sinusoidal, rotary): neighbours, or i and i + half
-    )
+    sinusoid_layout: Literal["interleaved", "halves"] = "interleaved"  # sinusoidal, rotary: pairs i, i+1 or i, i+half
     max_positions: int | None = None  # most positions a text may have; unset: unbounded (not for learned)
     rotary_base: float = 10000.0  # base of the rotary wavelengths
     n_relative_buckets: int = 32  # buckets of the T5-relative bias
@@ -110,7 +109,13 @@ class ModelConfig:
         _require_at_least(self, 0, "n_encoder_layers", "n_decoder_layers", "n_segments")
         _require_share(self, "dropout", "attention_dropout", "ffn_dropout")
         _require(
-            self.norm_eps > 0, f"norm_eps={self.norm_eps} is not positive.", "It keeps a division finite.", "Use 1e-5."
+            0 < self.norm_eps < 1, f"norm_eps={self.norm_eps} lies outside (0, 1).", "It guards a root.", "Use 1e-5."
+        )
+        _require(
+            1 < self.rotary_base < math.inf,
+            f"rotary_base={self.rotary_base} is out of range.",
+            "A finite number above 1 was expected.",
+            "Use 10000.",
         )
         if self.d_head is None:
             fit = ", ".join(str(n) for n in range(1, min(self.d_model, 64) + 1) if self.d_model % n == 0)
@@ -139,6 +144,12 @@ class ModelConfig:
             "Choose an even d_head.",
         )
         _require(
+            self.positions != "t5_relative" or 4 <= self.n_relative_buckets < 2 * self.max_relative_distance,
+            f"n_relative_buckets={self.n_relative_buckets} with max_relative_distance={self.max_relative_distance}.",
+            "Half of at least 4 buckets hold one distance each, the others those up to max_relative_distance.",
+            "Use n_relative_buckets=32 and max_relative_distance=128, say.",
+        )
+        _require(
             self.tying != "all" or self.source_vocab_size == self.vocab_size,
             f"tying=all with src_vocab_size={self.src_vocab_size} and vocab_size={self.vocab_size}.",
             "One matrix cannot have two sizes.",
@@ -152,9 +163,23 @@ class ModelConfig:
                 f"Ids run from 0 to {self.vocab_size - 1}.",
                 f"Set {name} to the tokenizer's id.",
             )
-        needs = {"encoder-decoder": ("n_encoder_layers", "n_decoder_layers")}
-        needs |= {"encoder-only": ("n_encoder_layers",), "decoder-only": ("n_decoder_layers",)}
-        _require_at_least(self, 1, *needs[self.family])
+        for name in ("use_pooler", "use_mlm_head"):
+            _require(
+                not getattr(self, name) or self.family == "encoder-only",
+                f"{name}=True with family={self.family}.",
+                "Only an encoder-only model has this head.",
+                f"Use family=encoder-only or {name}=False.",
+            )
+        _require(
+            self.n_segments == 0 or self.family != "decoder-only",
+            f"n_segments={self.n_segments} with family=decoder-only.",
+            "Segments are added to the input of an encoder.",
+            "Use n_segments=0.",
+        )
+        if self.family != "decoder-only":
+            _require_at_least(self, 1, "n_encoder_layers")
+        if self.family != "encoder-only":
+            _require_at_least(self, 1, "n_decoder_layers")
 
     @property
     def source_vocab_size(self) -> int:
@@ -268,16 +293,19 @@ class TrainingConfig:
         _require_share(self, "beta1", "beta2", "label_smoothing", "ema_decay")
         for name in ("lr", "muon_lr", "epochs", "budget_s", "save_every_s"):
             value = getattr(self, name)
-            is_right = value is None or (value > 0 and not math.isnan(value))
+            is_right = value is None or 0 < value < math.inf
             _require(
-                is_right, f"{name}={value} is not positive.", "A positive number was expected.", f"Set {name} higher."
+                is_right,
+                f"{name}={value} is out of range.",
+                "A positive, finite number was expected.",
+                f"Change {name}.",
             )
         for name in ("weight_decay", "max_grad_norm", "adam_eps"):
             value = getattr(self, name)
             _require(
-                value >= 0,
-                f"{name}={value} is negative.",
-                "Zero or more was expected.",
+                0 <= value < math.inf,
+                f"{name}={value} is out of range.",
+                "Zero or a positive, finite number was expected.",
                 f"Use {name}=0 to switch it off.",
             )
         for name in ("stable_share", "min_lr_share"):
@@ -330,12 +358,13 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         _require_at_least(self, 1, "beam_size", "n_best")
-        _require_at_least(self, 0, "top_k", "no_repeat_ngram_size", "min_new_tokens", "max_new_tokens")
+        _require_at_least(self, 0, "top_k", "no_repeat_ngram_size", "min_new_tokens", "max_new_tokens", "max_length_b")
         for name, low, high in (
             ("temperature", 0, 1e4),
             ("top_p", 0, 1),
             ("min_p", 0, 1),
             ("repetition_penalty", 1e-4, 1e4),
+            ("max_length_a", 0, 1e4),
         ):
             value = getattr(self, name)
             _require(
@@ -388,6 +417,16 @@ class EvaluationConfig:
             "Each group begins where the one before ends.",
             "Use (5, 10, 20), say.",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhrasebookConfig:
+    """The embedded English-French phrasebook."""
+
+    pairs: int = 60_000  # training pairs
+    valid_rows: int = 1000  # pairs of held-out combinations for validation
+    test_rows: int = 2000  # pairs of held-out combinations for the test
+    seed: int = 1  # seed of the sentences and of what is held out
 
 
 @dataclass(frozen=True, kw_only=True)

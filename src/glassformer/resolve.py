@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import re
 import types
 import typing
@@ -24,15 +23,16 @@ __all__ = [
     "config_from_dict",
     "config_to_dict",
     "describe",
-    "read_config",
+    "override",
     "resolve",
-    "write_config",
 ]
 
+_HEAD = ("format", "glassformer", "vocab_sha256")  # keys of config.json that are no settings
 FORMAT = 1  # version of config.json; raised when an old file would mean something else
 
 _SECTIONS: dict[str, type] = typing.get_type_hints(Config)
 _HINTS: dict[str, dict[str, Any]] = {name: typing.get_type_hints(cls) for name, cls in _SECTIONS.items()}
+_NAMES = [f"{section}.{key}" for section, hints in _HINTS.items() for key in hints]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,7 @@ def resolve(preset: str | None, file: Path | None, sets: Sequence[str], flags: M
 
     Args:
         preset: Name of a preset (the `model` section), or None.
-        file: JSON file with some of the sections model, tokenizer, data, training, validation, generation; a saved
-            config.json is one. Or None.
+        file: JSON file with some of the sections of `Config`; a saved config.json is one. Or None.
         sets: Texts `section.key=value`; the value is read by the type of its field, `none` or `unset` means unset.
         flags: "section.key" -> value; None: the flag was not given.
 
@@ -68,22 +67,28 @@ def resolve(preset: str | None, file: Path | None, sets: Sequence[str], flags: M
     sources.append(("flag", {name: _checked(name, value, "the flags") for name, value in given.items()}))
 
     values: dict[str, object] = {}
-    origin = {f"{section}.{key}": "default" for section, hints in _HINTS.items() for key in hints}
+    origin = dict.fromkeys(_NAMES, "default")
     for source, settings in sources:
         values |= settings
         origin |= dict.fromkeys(settings, source)
     return Resolved(config=_build(values, origin), origin=origin)
 
 
+def override(saved: Any, section: str, sets: Sequence[str], flags: Mapping[str, object]) -> Any:
+    """One section changed by texts `key=value` and by flags ("key" -> value), in this order, with the same checks."""
+    given = _values_of_sets([f"{section}.{text}" for text in sets])
+    given |= {f"{section}.{key}": _checked(f"{section}.{key}", value, "the flags") for key, value in flags.items()}
+    return dataclasses.replace(saved, **{name.partition(".")[2]: value for name, value in given.items()})
+
+
 def describe(resolved: Resolved) -> list[tuple[str, str, str, str]]:
     """Rows for `--print-config`: ("section.key", value, origin, comment). An unset value reads `unset`."""
     rows = []
-    for section, cls in _SECTIONS.items():
-        comments = field_comments(cls)
-        for key in _HINTS[section]:
-            value = getattr(getattr(resolved.config, section), key)
-            name = f"{section}.{key}"
-            rows.append((name, "unset" if value is None else _shown(value), resolved.origin[name], comments[key]))
+    for name in _NAMES:
+        section, key = name.split(".")
+        value = getattr(getattr(resolved.config, section), key)
+        comment = field_comments(_SECTIONS[section])[key]
+        rows.append((name, "unset" if value is None else _shown(value), resolved.origin[name], comment))
     return rows
 
 
@@ -113,34 +118,8 @@ def config_from_dict(saved: Mapping[str, Any], place: str) -> Config:
             "Use the config.json of a model folder that glassformer wrote.",
         )
     settings = _values_of(saved, place)
-    missing = [f"{section}.{key}" for section, hints in _HINTS.items() for key in hints]
-    missing = [name for name in missing if name not in settings]
-    if missing:
-        raise ConfigError(
-            f"{place} lacks {', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}.",
-            "A saved configuration holds every field, so that no default can change a model.",
-            "Restore the file, or add the fields with the values the model was trained with.",
-        )
+    _require_whole(settings, list(_SECTIONS), place)
     return _build(settings, dict.fromkeys(settings, place))
-
-
-def read_config(path: Path) -> Config:
-    """Reads a saved config.json. Raises ConfigError as `config_from_dict` does, and if it cannot be read."""
-    return config_from_dict(_read_json(path), str(path))
-
-
-def write_config(path: Path, config: Config) -> None:
-    """Writes config.json in UTF-8 under a temporary name, syncs, renames: a reader sees all of it or none."""
-    text = json.dumps(config_to_dict(config), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _build(values: Mapping[str, object], origin: Mapping[str, str]) -> Config:
@@ -198,7 +177,7 @@ def _values_of(content: Mapping[str, Any], place: str) -> dict[str, object]:
         )
     settings = {}
     for section, fields in content.items():
-        if section in ("format", "glassformer"):
+        if section in _HEAD:
             continue
         if section not in _SECTIONS:
             raise _unknown(section, place)
@@ -209,7 +188,19 @@ def _values_of(content: Mapping[str, Any], place: str) -> dict[str, object]:
             )
         for key, value in fields.items():
             settings[f"{section}.{key}"] = _checked(f"{section}.{key}", value, place)
+    if "format" in content:
+        _require_whole(settings, [section for section in _SECTIONS if section in content], place)
     return settings
+
+
+def _require_whole(settings: Mapping[str, object], sections: Sequence[str], place: str) -> None:
+    missing = [name for name in _NAMES if name.partition(".")[0] in sections and name not in settings]
+    if missing:
+        raise ConfigError(
+            f"{place} lacks {', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}.",
+            "A saved configuration (with the key 'format') holds every field, so that no default can change a model.",
+            "Restore the file, or remove the key 'format' to start a new run with defaults.",
+        )
 
 
 def _values_of_sets(sets: Sequence[str]) -> dict[str, object]:

@@ -63,7 +63,7 @@ def histogram(
         for k, count in enumerate(heights):
             corners += [(low + k * width, float(count)), (low + (k + 1) * width, float(count))]
         path = _path([frame.at(x, y) for x, y in [*corners, (low + n_bins * width, 0.0)]])
-        tip = html.escape(_clean(f"{name}: {len(values[name]):,}"))
+        tip = _escaped(f"{name}: {len(values[name]):,}")
         shapes.append(f'<path class="area c{i % 6}" d="{path}Z"><title>{tip}</title></path>')
     note = f"; the last bar holds all from {_number(low + (n_bins - 1) * width)} up" if is_capped else ""
     return frame.document(shapes, title=title, x_label=x_label + note, y_label=y_label, legend=list(series))
@@ -134,27 +134,26 @@ def heatmap(
     """
     finite = [float(v) for row in values for v in row if math.isfinite(v)]
     low, high = min([0.0, *finite]), max(finite, default=1.0)
-    row_names, column_names = [_clean(name) for name in rows], [_clean(name) for name in columns]
-    left = 48 + max(map(_text_width, map(_short, row_names)), default=0)
-    top = 64 + max(map(_text_width, map(_short, column_names)), default=0)
+    left = 48 + max(map(_text_width, map(_short, rows)), default=0)
+    top = 64 + max(map(_text_width, map(_short, columns)), default=0)
     cells, right, bottom = [], left + _CELL * len(columns), top + _CELL * len(rows)
-    for i, (row, row_name) in enumerate(zip(values, row_names, strict=True)):
+    for i, (row, row_name) in enumerate(zip(values, rows, strict=True)):
         y = top + i * _CELL
         cells.append(_text(left - 8, y + 17, _short(row_name), anchor="end"))
-        for j, (value, column_name) in enumerate(zip(row, column_names, strict=True)):
+        for j, (value, column_name) in enumerate(zip(row, columns, strict=True)):
             share = (value - low) / ((high - low) or 1.0) if math.isfinite(value) else 0.0
-            tip = html.escape(f"{row_label} {row_name}, {column_label} {column_name}: {float(value):.4g}")
+            tip = _escaped(f"{row_label} {row_name}, {column_label} {column_name}: {float(value):.4g}")
             cells.append(
                 f'<rect class="cell c0" x="{left + j * _CELL}" y="{y}" width="{_CELL}" height="{_CELL}" '
                 f'fill-opacity="{share:.3f}"><title>{tip}</title></rect>'
             )
-    for j, name in enumerate(column_names):
+    for j, name in enumerate(columns):
         x = left + j * _CELL + 17
         cells.append(_text(x, top - 8, _short(name), turn=-90))
     cells.append(f'<rect class="axis" x="{left}" y="{top}" width="{right - left}" height="{bottom - top}"/>')
     scale = f"empty {_number(low)}, full {high:.3g}"
     cells.append(_text(left, bottom + 22, f"{column_label} across, {row_label} down; {scale}", kind="small"))
-    width = max(right, left + 300, 48 + _text_width(_clean(title))) + _RIGHT
+    width = max(right, left + 300, 48 + _text_width(title)) + _RIGHT
     return _document(width, bottom + 40, title, cells)
 
 
@@ -186,10 +185,10 @@ class _Frame:
             parts.append(f'<path class="axis" d="M{x:.1f},{bottom:.1f}v5"/>')
             parts.append(_text(x, bottom + 20, _number(value), anchor="middle"))
         parts += [*shapes, f'<path class="axis" d="M{left:.1f},{top:.1f}V{bottom:.1f}H{right:.1f}"/>']
-        parts.append(_text((left + right) / 2, bottom + 44, _clean(x_label), anchor="middle"))
-        parts.append(_text(18, (top + bottom) / 2, _clean(y_label), anchor="middle", turn=-90))
+        parts.append(_text((left + right) / 2, bottom + 44, x_label, anchor="middle"))
+        parts.append(_text(18, (top + bottom) / 2, y_label, anchor="middle", turn=-90))
         x = left
-        for i, name in enumerate(map(_clean, legend)):
+        for i, name in enumerate(legend):
             parts.append(f'<rect class="key c{i % 6}" x="{x:.1f}" y="{_TOP - 22}" width="12" height="12"/>')
             parts.append(_text(x + 18, _TOP - 12, _short(name)))
             x += 40 + _text_width(_short(name))
@@ -197,7 +196,7 @@ class _Frame:
 
 
 def _document(width: float, height: float, title: str, parts: list[str]) -> str:
-    heading = html.escape(_clean(title))
+    heading = _escaped(title)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{heading}" '
         f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">\n'
@@ -225,17 +224,17 @@ def _style() -> str:
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", turn: int = 0, kind: str = "") -> str:
     place = f'transform="translate({x:.1f},{y:.1f}) rotate({turn})"' if turn else f'x="{x:.1f}" y="{y:.1f}"'
-    return f'<text class="{kind}" {place} text-anchor="{anchor}">{html.escape(text)}</text>'
+    return f'<text class="{kind}" {place} text-anchor="{anchor}">{_escaped(text)}</text>'
 
 
 def _path(places: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
-def _clean(text: str) -> str:
-    """Shows what XML forbids: control characters by their pictures, lone surrogates by U+FFFD."""
+def _escaped(text: str) -> str:
+    """Escapes markup; shows control characters by their pictures and other code points that XML forbids by U+FFFD."""
     text = re.sub("[\x00-\x1f]", lambda found: chr(0x2400 + ord(found[0])), text)
-    return re.sub("[\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
+    return html.escape(re.sub("[\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", text))
 
 
 def _short(text: str) -> str:

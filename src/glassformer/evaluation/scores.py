@@ -115,10 +115,9 @@ class Counts:
         if use_ter:
             scorers["ter"] = TER()
         self.tables = [_table(name, scorer, hypotheses, references) for name, scorer in scorers.items()]
-        matches = [
-            (float(hypothesis == reference), 1.0) for hypothesis, reference in zip(hypotheses, references, strict=True)
-        ]
-        self.tables.append(_Table("exact_match", np.array(matches), _share, "nrefs:1|case:mixed|space:yes|unit:%"))
+        pairs = zip(hypotheses, references, strict=True)
+        matches = np.array([(hypothesis == reference, 1) for hypothesis, reference in pairs], dtype=np.float64)
+        self.tables.append(_Table("exact_match", matches, _share, "nrefs:1|case:mixed|space:yes|unit:%"))
 
     def scores(self, rows: Sequence[int] | None = None) -> Scores:
         """Scores all sentences, or those with the given indices, which may not be none."""
@@ -200,12 +199,17 @@ def compare(a: Counts, b: Counts) -> list[Comparison]:
         b: Counts of the other, of the same sentences and metrics.
 
     Raises:
-        DataError: The two do not hold the same number of sentences.
+        DataError: The two do not hold the same number of sentences, or were not counted alike.
 
     Source: Riezler and Maxwell 2005; Phipson and Smyth 2010 (the 1 in the p-value).
     """
-    if a.n != b.n:
-        raise DataError(f"One system has {a.n} sentences, the other {b.n}.", "A paired test needs the same ones.")
+    signatures_a, signatures_b = ([table.signature for table in counts.tables] for counts in (a, b))
+    if a.n != b.n or signatures_a != signatures_b:
+        raise DataError(
+            f"One system has {a.n} sentences counted by {signatures_a}, the other {b.n} by {signatures_b}.",
+            "A paired test needs the same sentences and metrics.",
+            "Count both with the same references and settings.",
+        )
     rows_a, rows_b = (np.hstack([table.rows for table in counts.tables]) for counts in (a, b))
     exchanged = _exchanged_sums(rows_a - rows_b, a.config) + rows_b.sum(0)
     trials = zip(a._values(exchanged), a._values(rows_a.sum(0) + rows_b.sum(0) - exchanged), strict=True)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glassformer.evaluation.scores import Counts
+from glassformer.text.signs import has_same_numbers, has_same_placeholders
 
 __all__ = ["Faults", "Sentence", "faults", "has_loop", "looks_tokenized", "worst"]
-
-_NUMBER = re.compile(r"\d+(?:[.,\u00a0\u202f ]\d{3})*(?:[.,]\d+)?")
-_PLACEHOLDER = re.compile(r"%\(\w+\)[a-z]|%\d*\$?[a-zA-Z]\b|%\d+|\{\w*\}|\$\{?\w+\}?|&\w+;")
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One output beside its source and reference. `row` is its row in the data, from 1; `chrf` its own chrF."""
+    """One output beside its source and reference. `line` is its line in the data, from 1; `chrf` its own chrF."""
 
-    row: int
+    line: int
     chrf: float
     source: str
     hypothesis: str
@@ -38,12 +34,12 @@ class Faults:
 
 
 def worst(
-    counts: Counts, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], rows: Sequence[int]
+    counts: Counts, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], lines: Sequence[int]
 ) -> list[Sentence]:
     """The sentences with the lowest chrF, worst first, equal ones in the order of the data; at most `n_worst`."""
     chrf = counts.sentence_chrf()
     order = sorted(range(counts.n), key=lambda i: (chrf[i], i))[: counts.config.n_worst]
-    return [Sentence(rows[i], chrf[i], sources[i], hypotheses[i], references[i]) for i in order]
+    return [Sentence(lines[i], chrf[i], sources[i], hypotheses[i], references[i]) for i in order]
 
 
 def faults(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> Faults:
@@ -52,16 +48,15 @@ def faults(sources: Sequence[str], hypotheses: Sequence[str], references: Sequen
     - empty: nothing but white space;
     - copies: equal to the source, where the reference is not;
     - loops: `has_loop`, where the reference has none;
-    - numbers, placeholders: other ones than in the source, where the reference has those of the source. Digits are
-      compared without what parts them in groups or from decimals, since that differs between languages.
+    - numbers, placeholders: other ones than in the source, where the reference has those of the source.
     """
     triples = list(zip(sources, hypotheses, references, strict=True))
     return Faults(
         empty=sum(not hypothesis.strip() for hypothesis in hypotheses),
         copies=sum(hypothesis == source != reference for source, hypothesis, reference in triples),
         loops=sum(has_loop(hypothesis) and not has_loop(reference) for _, hypothesis, reference in triples),
-        numbers=sum(_numbers(h) != _numbers(s) == _numbers(r) for s, h, r in triples),
-        placeholders=sum(_placeholders(h) != _placeholders(s) == _placeholders(r) for s, h, r in triples),
+        numbers=sum(has_same_numbers(s, r) and not has_same_numbers(s, h) for s, h, r in triples),
+        placeholders=sum(has_same_placeholders(s, r) and not has_same_placeholders(s, h) for s, h, r in triples),
     )
 
 
@@ -78,15 +73,6 @@ def _repeats(items: Sequence[str], max_period: int, n_times: int) -> bool:
             if run == period * (n_times - 1):
                 return True
     return False
-
-
-def _numbers(text: str) -> Counter[str]:
-    without = _PLACEHOLDER.sub(" ", text)
-    return Counter(re.sub(r"\D", "", number) for number in _NUMBER.findall(without))
-
-
-def _placeholders(text: str) -> Counter[str]:
-    return Counter(_PLACEHOLDER.findall(text))
 
 
 def looks_tokenized(texts: Sequence[str]) -> bool:

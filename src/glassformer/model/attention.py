@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.model.cache import CrossCache, LayerCache
+from glassformer.model.masks import check_mask
 from glassformer.model.positions import rotate
 
 __all__ = ["Attention", "Kernel", "RecordingKernel", "attention", "fused_attention"]
@@ -51,6 +52,7 @@ def attention(
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if mask is not None:
+        check_mask(mask)
         # The lowest finite number instead of -inf: exp() still gives 0, and a row of them gives no 0/0.
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     weights = scores.softmax(-1)
@@ -113,7 +115,7 @@ def fused_attention(
     """
     if q.device.type == "cpu" and torch.is_grad_enabled() and q.shape[2] * k.shape[2] <= 128 * 128:
         return attention(q, k, v, scale=scale, mask=mask, bias=bias, dropout=dropout)[0]
-    additive = mask
+    additive = mask if mask is None else check_mask(mask)  # torch would add a float mask to the scores
     if bias is not None:
         additive = bias.to(q.dtype)
         if mask is not None:
@@ -172,8 +174,8 @@ class Attention(nn.Module):
 
     def split(self, x: Tensor) -> Tensor:
         """[B, T, H*K] -> [B, H, T, K]."""
-        n_rows, n_tokens, _ = x.shape
-        return x.view(n_rows, n_tokens, -1, self.d_head).transpose(1, 2)
+        n_rows, n_tokens, width = x.shape
+        return x.view(n_rows, n_tokens, width // self.d_head, self.d_head).transpose(1, 2)
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """K and V of a source: [B, S, D] -> two of [B, G, S, K]."""

@@ -72,6 +72,10 @@ class Block(nn.Module):
         if self.cross_attention is not None:
             attend, residual = self.cross_attention, self.cross_residual
             assert residual is not None
+            if memory is None and cross_cache is None:
+                raise ValueError(
+                    "Cross-attention got no memory. It reads the encoder's output. Give memory, or a cache."
+                )
             x = residual(x, lambda y: attend(y, memory, mask=memory_mask, cache=cross_cache))
         out: Tensor = self.ffn_residual(x, self.feed_forward)
         return out

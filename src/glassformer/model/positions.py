@@ -71,7 +71,7 @@ class SinusoidalPositions(nn.Module):
     def forward(self, positions: Tensor, *, n_positions: int, dtype: torch.dtype) -> Tensor:
         table = self._table
         if len(table) < n_positions or table.dtype != dtype or table.device != positions.device:
-            n_rows = max(n_positions, 2 * len(table), 128)
+            n_rows = len(table) if n_positions <= len(table) else max(n_positions, 2 * len(table), 128)
             table = sinusoidal_table(n_rows, self.d_model, is_interleaved=self.is_interleaved)
             self._table = table = table.to(positions.device, dtype)
         return table[positions]

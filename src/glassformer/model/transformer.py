@@ -68,7 +68,12 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """Features before the projection: ids [B, T] -> [B, T, D]. With a cache, ids are the next chunk of each row."""
         n_tokens = ids.shape[1]
-        mask = _real_tokens(ids, mask, self.config.pad_id)
+        if cache is not None and len(ids) != len(cache.sources):
+            raise ValueError(
+                f"ids has {len(ids)} rows and the cache {len(cache.sources)}. Each row continues its own text. "
+                "Bring the cache to the same rows with `cache.select`."
+            )
+        mask = self._real_tokens(ids, mask)
         positions = positions_of(mask, n_tokens=n_tokens, device=ids.device)
         if cache is None:
             n_positions = _count(positions, ids)
@@ -82,6 +87,22 @@ class Decoder(nn.Module):
         if cache is not None:
             cache.length += n_tokens
         return out
+
+    def _real_tokens(self, ids: Tensor, mask: Tensor | None) -> Tensor | None:
+        """As the function; but a pad id that also starts texts (T5, GPT-2) is a token here.
+
+        Pads on the right then need no mask, because no real token sees what comes after it.
+        """
+        pad_id = self.config.pad_id
+        if mask is not None or pad_id != self.config.bos_id:
+            return _real_tokens(ids, mask, pad_id)
+        is_pad = ids == pad_id
+        if bool((is_pad[:, :2].all(1) & ~is_pad.all(1)).any()):
+            raise ValueError(
+                f"A row of ids starts with several {pad_id}, and pad_id = bos_id = {pad_id}. "
+                "Which of them are padding cannot be told. Give the mask, True at real tokens."
+            )
+        return None
 
     def new_cache(
         self,

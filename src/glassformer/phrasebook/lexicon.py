@@ -1,8 +1,10 @@
-"""The words of the phrasebook: one line a word, English beside French, with the classes that keep sentences sensible."""
+"""The words of the phrasebook, English beside French, with the classes that keep sentences sensible."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from glassformer.phrasebook.spelling import plural
 
 __all__ = [
     "ADJECTIVES",
@@ -39,14 +41,23 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
-    """An adjective: masculine, feminine and (before a vowel sound) the second masculine, as in beau, belle, bel."""
+    """An adjective: masculine, feminine and (before a vowel sound) the second masculine, as in beau, belle, bel.
+
+    A trade behind "to be" is one too: "he is a baker, they are bakers" is "il est boulanger, ils sont boulangers".
+    """
 
     english: str
+    english_plural: str
     masculine: str
     feminine: str
     masculine_before_vowel: str
-    is_before_noun: bool
+    position: str
     kinds: frozenset[str]
+
+    @property
+    def stands_first(self) -> bool:
+        """Whether French puts it before the noun."""
+        return self.position in ("before", "beside")
 
 
 @dataclass(frozen=True)
@@ -80,29 +91,26 @@ def _rows(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
 
 
-def _plural(word: str, is_french: bool) -> str:
-    if is_french:
-        return word if word[-1] in "sxz" else word + ("x" if word.endswith("eau") else "s")
-    if word.endswith(("s", "x", "ch", "sh")) or word in ("potato", "tomato", "hero"):
+def _english_plural(word: str) -> str:
+    if word.endswith(("s", "x", "ch", "sh")) or word in ("tomato", "hero"):
         return word + "es"
     return word[:-1] + "ies" if word[-1] == "y" and word[-2] not in "aeiou" else word + "s"
 
 
 def _noun(english: str, french: str, gender: str, kinds: str) -> Noun:
-    pairs = []
-    for word, is_french in ((english, False), (french, True)):
-        singular, _, plural = word.partition("/")
-        pairs += [singular, plural or _plural(singular, is_french)]
-    return Noun(pairs[0], pairs[1], pairs[2], pairs[3], gender == "f", frozenset(kinds.split()))
+    english, _, english_plural = english.partition("/")
+    french, _, french_plural = french.partition("/")
+    plurals = english_plural or _english_plural(english), french_plural or plural(french)
+    return Noun(english, plurals[0], french, plurals[1], gender == "f", frozenset(kinds.split()))
 
 
 def _adjective(english: str, french: str, position: str, kinds: str) -> Adjective:
     masculine, _, rest = french.partition("/")
     feminine, _, before_vowel = rest.partition("/")
     feminine = feminine or (masculine if masculine.endswith("e") else masculine + "e")
-    return Adjective(
-        english, masculine, feminine, before_vowel or masculine, position == "before", frozenset(kinds.split())
-    )
+    singular, _, plural = english.partition("/")
+    forms = (masculine, feminine, before_vowel or masculine)
+    return Adjective(singular, plural or singular, *forms, position, frozenset(kinds.split()))
 
 
 def _verb(english: str, french: str, objects: str, places: str = "", flags: str = "") -> Verb:
@@ -118,7 +126,9 @@ def _phrase(english: str, french: str, kinds: str = "") -> Phrase:
 
 
 # Irregular plurals stand after a slash. Classes say what can be eaten, opened, worn, owned and so on.
-NOUNS = [_noun(*row) for row in _rows("""
+NOUNS = [
+    _noun(*row)
+    for row in _rows("""
 bread | pain | m | mass food fed
 cheese | fromage | m | mass food
 meat | viande | f | mass food cooked fed
@@ -136,8 +146,8 @@ water | eau | f | mass drink warm fed
 milk | lait | m | mass drink warm fed
 coffee | café | m | mass drink warm cooked
 tea | thé | m | mass drink warm cooked
-wine | vin | m | mass drink
-beer | bière | f | mass drink
+juice | jus | m | mass drink
+lemonade | limonade | f | mass drink
 apple | pomme | f | food fruit
 orange | orange | f | food fruit
 apricot | abricot | m | food fruit
@@ -174,7 +184,6 @@ shirt | chemise | f | clothes washed
 coat | manteau | m | clothes washed
 hat | chapeau | m | clothes
 dress | robe | f | clothes washed
-suit | habit | m | clothes
 train | train | m | transport
 bus | bus | m | transport
 plane | avion | m | transport
@@ -188,7 +197,7 @@ cow | vache | f | animal
 house | maison | f | building home
 castle | château | m | building home
 flat | appartement | m | home
-city | ville | f | building home
+city | ville | f | building lived
 church | église | f | building
 museum | musée | m | building
 hotel | hôtel | m | building
@@ -197,12 +206,12 @@ woman/women | femme | f | person adult
 boy | garçon | m | person
 girl | fille | f | person
 child/children | enfant | m | person
-baker | boulanger/boulangers/boulangère | m | person adult job
-teacher | professeur/professeurs/professeure | m | person adult job close
-student | étudiant/étudiants/étudiante | m | person job close
-actor | acteur/acteurs/actrice | m | person adult job
-doctor | médecin/médecins/médecin | m | person adult job close
-friend | ami | m | person close
+baker | boulanger | m | person adult
+teacher | professeur | m | person adult close
+student | étudiant | m | person close
+actor | acteur | m | person adult
+doctor | médecin | m | person adult close
+actress | actrice | f | person adult
 neighbour | voisin | m | person adult close
 hero | héros | m | person adult
 queen | reine | f | person adult
@@ -212,14 +221,22 @@ mother | mère | f | kin
 father | père | m | kin
 uncle | oncle | m | kin
 aunt | tante | f | kin
-""")]
+friend | ami | m | kin
+Paul | Paul | m | name person adult
+Anna | Anna | f | name person adult
+Marie | Marie | f | name person adult
+""")
+]
 
-# Position: before or after the noun, or "predicate" for adjectives that only follow "to be".
-ADJECTIVES = [_adjective(*row) for row in _rows("""
+# Position: before or after the noun, "beside" for before but never behind "to be", "predicate" for only behind it.
+# "passing" is what one can be often, always or never.
+ADJECTIVES = [
+    _adjective(*row)
+    for row in _rows("""
 big | grand | before | object animal building tree home
 small | petit | before | object animal building clothes tree home small
 beautiful | beau/belle/bel | before | object animal building clothes flower tree home text sound
-new | nouveau/nouvelle/nouvel | before | object clothes text
+new | nouveau/nouvelle/nouvel | beside | object clothes text home building
 old | vieux/vieille/vieil | before | object clothes text animal building tree adult kin home
 good | bon/bonne | before | food drink text show
 young | jeune | before | person
@@ -236,32 +253,39 @@ hot | chaud | after | warm
 cold | froid | after | drink
 fresh | frais/fraîche | after | fruit
 rich | riche | after | adult
-happy | content | predicate | person kin speaker
-tired | fatigué | predicate | person kin speaker animal
-sad | triste | predicate | person kin speaker
-ill | malade | predicate | person kin speaker animal
+happy | content | predicate | person kin speaker passing
+tired | fatigué | predicate | person kin speaker animal passing
+sad | triste | predicate | person kin speaker passing
+ill | malade | predicate | person kin speaker animal passing
 tall | grand | predicate | person kin speaker
 kind | gentil/gentille | predicate | person kin speaker
-""")]
+an actor/actors | acteur/actrice | predicate | kin speaker name
+a student/students | étudiant | predicate | kin speaker name
+a singer/singers | chanteur/chanteuse | predicate | kin speaker name
+""")
+]
 
-# Flags: "sudden" has no progressive; "state" neither that nor a past, nor where and when; "lasting" is a state without
-# a future; "generic" takes "le" where English has no article (I like bread: j'aime le pain); "to" needs a recipient.
-VERBS = [_verb(*row) for row in _rows("""
+# Flags: "sudden" has no progressive, "once" no "used to"; a "mishap" is both and nothing one wants, can or must;
+# "state" has no progressive and no past, and nobody asks where and when; "lasting" is a state without a future;
+# "generic" takes "le" where English has no article (I like bread: j'aime le pain); "to" needs a recipient.
+VERBS = [
+    _verb(*row)
+    for row in _rows("""
 eat ate eating | manger | food | meal
 share shared sharing | partager | food | meal
-buy bought buying | acheter | food drink ware object clothes text flower | shop
-sell sold selling | vendre | food drink ware object clothes text flower | shop
+buy bought buying | acheter | home food drink ware object clothes text flower | shop
+sell sold selling | vendre | home food drink ware object clothes text flower | shop
 prepare prepared preparing | préparer | cooked | kitchen
 drink drank drinking | boire | drink | meal
 read read reading | lire | text | calm
 write wrote writing | écrire | written | calm
-begin began beginning | commencer | written | calm
-finish finished finishing | finir | written | calm
+begin began beginning | commencer | written | calm | once
+finish finished finishing | finir | written | calm | once
 see saw seeing | voir | person kin animal building | | sudden
-find found finding | trouver | small money text clothes | out | sudden
-lose lost losing | perdre | small money | out | sudden
-forget forgot forgetting | oublier | small | out | sudden
-look looked looking for | chercher | small text animal person | out
+find found finding | trouver | small money text clothes | out | sudden once
+lose lost losing | perdre | small money | out | mishap
+forget forgot forgetting | oublier | small | out | mishap
+look looked looking for | chercher | home small text animal person | out
 take took taking | prendre | small transport
 wash washed washing | laver | washed
 open opened opening | ouvrir | opened | | sudden
@@ -278,8 +302,8 @@ talk talked talking to | parler à | person kin | out
 talk talked talking about | parler de | show text person kin
 answer answered answering | répondre à | person kin
 enter entered entering | entrer dans | building home | | sudden
-live lived living in | habiter dans | home | | state
-have had having | avoir | object small animal clothes money text | | state
+live lived living in | habiter dans | home lived | | state
+have had having | avoir | home object small animal clothes money text | | state
 want wanted wanting | vouloir | food drink object clothes | | lasting
 like liked liking | aimer | food drink text sound animal show | | lasting generic
 love loved loving | adorer | food drink text sound animal show | | lasting generic
@@ -302,12 +326,15 @@ rest rested resting | se reposer | | calm
 have had having fun | se amuser | | out
 get got getting dressed | se habiller | |
 hurry hurried hurrying | se dépêcher | |
-go went going to | aller à | destination
-come came coming back from | revenir de | destination | | sudden
-arrive arrived arriving at | arriver à | destination | | sudden
-""")]
+go went going to | aller à | | destination
+come came coming back from | revenir de | | destination | sudden
+arrive arrived arriving at | arriver à | | destination | sudden
+""")
+]
 
-LOCATIONS = [_phrase(*row) for row in _rows("""
+LOCATIONS = [
+    _phrase(*row)
+    for row in _rows("""
 at home | à la maison | meal calm
 at the restaurant | à le restaurant | meal
 at the hotel | à le hôtel | meal calm
@@ -319,9 +346,12 @@ in the street | dans la rue | out
 at school | à la école | out meal
 at the market | à le marché | shop
 in town | en ville | shop
-""")]
+""")
+]
 
-DESTINATIONS = [_phrase(*row) for row in _rows("""
+DESTINATIONS = [
+    _phrase(*row)
+    for row in _rows("""
 the market | le marché
 school | la école
 the station | la gare
@@ -332,31 +362,40 @@ the bakery | la boulangerie
 the airport | le aéroport
 the cinema | le cinéma
 the church | la église
-""")]
+""")
+]
 
 # Where a thing or a being can be, for "there is" and "where is".
-SPOTS = [_phrase(*row) for row in _rows("""
-on the table | sur la table | food drink small text flower
+SPOTS = [
+    _phrase(*row)
+    for row in _rows("""
+on the table | sur la table | food drink small given
 in the kitchen | dans la cuisine | food drink small person pet
-in the house | dans la maison | small text object person pet flower clothes
+in the house | dans la maison | small given object person pet clothes
 in the garden | dans le jardin | animal person tree flower
 in the street | dans la rue | person animal object
-on the bed | sur le lit | clothes text pet
+on the bed | sur le lit | clothes given pet
 under the tree | sous le arbre | animal person
-""")]
+""")
+]
 
 # English "to be", French "avoir".
-FEELINGS = [_phrase(*row) for row in _rows("""
+FEELINGS = [
+    _phrase(*row)
+    for row in _rows("""
 hungry | faim
 thirsty | soif
 cold | froid
 hot | chaud
 afraid | peur
 right | raison
-""")]
+""")
+]
 
 # Classes: the tenses with which the time may stand.
-TIMES = [_phrase(*row) for row in _rows("""
+TIMES = [
+    _phrase(*row)
+    for row in _rows("""
 now | maintenant | progressive can must
 today | aujourd'hui | past future near can must want progressive
 every day | tous les jours | present future imperfect must
@@ -368,4 +407,5 @@ this morning | ce matin | past
 tomorrow | demain | future near must
 next week | la semaine prochaine | future near
 this evening | ce soir | future near want
-""")]
+""")
+]

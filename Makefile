@@ -1,0 +1,40 @@
+# make demo   sets everything up, trains the phrasebook translator and uses it
+# make test   format, lint, types and tests
+PYTHON ?= python3
+BIN := .venv/bin
+GLASSFORMER := $(BIN)/glassformer
+BOOK := runs/phrasebook
+RUN := runs/demo
+
+.PHONY: demo test setup bench clean
+.DELETE_ON_ERROR:
+
+setup: .venv/ready
+
+.venv/ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: setup
+	rm -rf $(RUN)
+	$(GLASSFORMER) phrasebook --out $(BOOK)
+	$(GLASSFORMER) train $(BOOK)/train.tsv --valid $(BOOK)/valid.tsv --test $(BOOK)/test.tsv \
+		--src en --tgt fr --preset demo --budget 4m --out $(RUN)
+	$(GLASSFORMER) translate $(RUN) "we eat bread" --attention --picture $(RUN)/attention.svg
+	@echo
+	@echo "Your own translator, from a TSV file with two columns or from two text files, in an hour of your choice:"
+	@echo "  $(GLASSFORMER) train yours.tsv --src en --tgt fr --budget 1h --out runs/yours && $(GLASSFORMER) translate runs/yours"
+
+test: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python bench/prepare.py
+
+clean:
+	rm -rf .venv runs build dist

@@ -1,0 +1,183 @@
+"""`glassformer translate`: a text, a file or standard input, line for line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from glassformer.errors import UserError
+
+if TYPE_CHECKING:
+    from glassformer.config import GenerationConfig
+    from glassformer.tasks import Translation, Translator
+
+CHUNK_LINES = 1000  # lines read, translated and written together
+
+
+@click.command("translate")
+@click.argument("model", metavar="MODEL")
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.option("--input", "source", metavar="FILE", help="Translate the lines of a file; - is standard input.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write here.")
+@click.option("--beam", type=int, metavar="N", help="Hypotheses kept; 1 is greedy.")
+@click.option("--n-best", type=int, metavar="N", help="Outputs for each text, one a line, best first.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON object a line: text, score, tokens, alignment.")
+@click.option("--attention", is_flag=True, help="Draw the cross-attention of each text in the terminal.")
+@click.option(
+    "--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.svg", help="And as a picture."
+)
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting of generation.json.")
+@click.option("--encoding", default=None, metavar="NAME", help="Character encoding of the input (utf-8).")
+@click.option("--strict", is_flag=True, help="Refuse a text longer than the model takes instead of splitting it.")
+def command(
+    model: str,
+    texts: tuple[str, ...],
+    source: str | None,
+    output: Path | None,
+    beam: int | None,
+    n_best: int | None,
+    is_json: bool,
+    attention: bool,
+    picture: Path | None,
+    sets: tuple[str, ...],
+    encoding: str | None,
+    strict: bool,
+) -> None:
+    """Translate TEXTs with the model in the folder MODEL; without TEXT and --input, standard input, line for line."""
+    from glassformer.tasks import Translator
+
+    if texts and source:
+        raise UserError("Both TEXT and --input were given.", "One of them was expected.", "Leave one out.")
+    translator = Translator.load(model)
+    generation = _generation(translator.generation, sets, beam, n_best)
+    lines = iter(texts) if texts else _lines(source or "-", encoding)
+    with _writer(output) as write:
+        for chunk in _chunks(lines):
+            found = translator.translate(chunk, generation=generation, is_strict=strict)
+            for text, translation in zip(chunk, found, strict=True):
+                write(_json_line(translator, text, translation) if is_json else _text_lines(translation, generation))
+                if attention or picture:
+                    _show_attention(translator, text, translation, attention, picture)
+
+
+def _generation(saved: GenerationConfig, sets: tuple[str, ...], beam: int | None, n_best: int | None) -> Any:
+    """The model's own settings, changed by the options."""
+    from glassformer.resolve import override
+
+    flags = {"beam_size": beam, "n_best": n_best}
+    return override(saved, "generation", sets, {key: value for key, value in flags.items() if value is not None})
+
+
+def _lines(source: str, encoding: str | None) -> Iterator[str]:
+    from glassformer.config import DataConfig
+    from glassformer.text.readers import read_lines
+
+    return read_lines(source, encoding=encoding or DataConfig().encoding)
+
+
+def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == CHUNK_LINES:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+@contextmanager
+def _writer(output: Path | None) -> Iterator[Callable[[str], None]]:
+    """Writes lines to standard output, or to a file that takes its name when all is done."""
+    if output is None:
+        yield lambda text: click.echo(text)
+        return
+    partial = output.with_name(f".{output.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            yield lambda text: _write(file, text)
+        partial.replace(output)
+    except OSError as error:
+        raise UserError(
+            f"{output} cannot be written ({error.strerror}).", "A writable file was expected.", "Choose another one."
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write(file: Any, text: str) -> None:
+    file.write(text + "\n")
+
+
+def _text_lines(translation: Translation, generation: GenerationConfig) -> str:
+    """One line a hypothesis, exactly n_best of them; missing ones are empty lines."""
+    texts = [one_line(t.text) for t in (translation, *translation.alternatives)]
+    return "\n".join([*texts, *[""] * (generation.n_best - len(texts))])
+
+
+def one_line(text: str) -> str:
+    """The text without characters that end a line, so that output stays line for line."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def _json_line(translator: Translator, text: str, translation: Translation) -> str:
+    """All that is known of one translation, as strict JSON."""
+
+    def described(t: Translation) -> dict[str, Any]:
+        keys = ("text", "score", "log_prob", "tokens", "finish_reason")
+        return {key: getattr(t, key) for key in keys}
+
+    content = {"source": text, **described(translation), "segments": translation.n_segments}
+    content["alternatives"] = [described(t) for t in translation.alternatives]
+    if translation.n_segments == 1:
+        alignment = translator.align(text, translation)
+        content["alignment"] = vars(alignment)
+    return json.dumps(content, ensure_ascii=False, allow_nan=False)
+
+
+def _show_attention(
+    translator: Translator, text: str, translation: Translation, in_terminal: bool, picture: Path | None
+) -> None:
+    from glassformer.svg import heatmap
+
+    if translation.n_segments != 1:
+        click.echo("No attention is drawn for a blank text, or one that was split.", err=True)
+        return
+    alignment = translator.align(text, translation)
+    if in_terminal:
+        _print_grid(alignment.tgt_pieces, alignment.src_pieces, alignment.weights)
+    if picture:
+        image = heatmap(
+            alignment.weights,
+            rows=alignment.tgt_pieces,
+            columns=alignment.src_pieces,
+            title="Cross-attention, mean over layers and heads",
+        )
+        picture.write_text(image, encoding="utf-8")
+        click.echo(f"Picture: {picture}", err=True)
+
+
+def _print_grid(rows: list[str], columns: list[str], weights: list[list[float]]) -> None:
+    """Rows are queries (target), columns keys (source); the darker, the more attention."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="cross-attention: rows query (target), columns key (source), in %", box=None, padding=(0, 1))
+    table.add_column("")
+    for column in columns:
+        table.add_column(Text(column), justify="right")
+    for label, row in zip(rows, weights, strict=True):
+        cells = [Text(f"{100 * w:.0f}", style=_shade(w)) for w in row]
+        table.add_row(Text(label), *cells)
+    Console(stderr=True).print(table)
+
+
+def _shade(weight: float) -> str:
+    """Bold where a key gets a third of the attention or more, dim below a tenth."""
+    return "bold reverse" if weight >= 1 / 3 else "bold" if weight >= 0.1 else "dim"

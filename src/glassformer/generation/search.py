@@ -1,0 +1,148 @@
+"""From a batch of prefixes to hypotheses: chooses greedy decoding, beam search or sampling by the config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from glassformer.config import GenerationConfig
+from glassformer.errors import ConfigError
+from glassformer.generation.beam import beam_search
+from glassformer.generation.decoding import Decoding, is_identity
+from glassformer.generation.hypothesis import Hypothesis, LengthPenalty
+from glassformer.generation.processors import (
+    EosStop,
+    Forbid,
+    ForcedPrefix,
+    LengthStop,
+    MinLength,
+    MinP,
+    NoRepeatNGram,
+    RepetitionPenalty,
+    Rule,
+    Rules,
+    Temperature,
+    TopK,
+    TopP,
+)
+from glassformer.generation.sampling import Chooser, Greedy, Sampler, decode_rows
+from glassformer.generation.terms import Terms
+
+__all__ = ["build_filters", "build_rules", "generate"]
+
+
+def build_rules(
+    config: GenerationConfig, n_rows: int, *, eos_ids: Sequence[int], forbidden_ids: Sequence[int]
+) -> list[Rule]:
+    """Builds the rules that hold for every way of decoding; what the config leaves off has no rule."""
+    rules: list[Rule] = []
+    if config.repetition_penalty != 1:
+        rules.append(RepetitionPenalty(config.repetition_penalty))
+    if config.no_repeat_ngram_size:
+        rules.append(NoRepeatNGram(config.no_repeat_ngram_size, n_rows))
+    if config.min_new_tokens:
+        rules.append(MinLength(config.min_new_tokens, eos_ids))
+    if forbidden_ids:
+        rules.append(Forbid(forbidden_ids))
+    return rules
+
+
+def build_filters(config: GenerationConfig) -> Rules:
+    """Builds what narrows a distribution before a token is drawn, in this order: temperature, top-k, top-p, min-p."""
+    filters: list[Rule] = []
+    if config.temperature != 1:
+        filters.append(Temperature(config.temperature))
+    if config.top_k:
+        filters.append(TopK(config.top_k))
+    if config.top_p < 1:
+        filters.append(TopP(config.top_p))
+    if config.min_p:
+        filters.append(MinP(config.min_p))
+    return Rules(filters)
+
+
+@torch.no_grad()  # not inference_mode: tables that a model caches on the way must stay usable in training
+def generate(
+    decoding: Decoding,
+    prefix: Tensor,
+    config: GenerationConfig,
+    *,
+    eos_ids: Sequence[int],
+    max_new_tokens: Tensor,
+    forbidden_ids: Sequence[int] = (),
+    forced: Sequence[Sequence[int]] | None = None,
+    seeds: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """Makes outputs for a batch of B items; no item's output depends on the other items.
+
+    `beam_size = 1` is greedy decoding, larger ones beam search; with `do_sample`, `n_best` outputs are drawn for each
+    item. Logits rules are applied before normalisation, see `Hypothesis`.
+
+    Args:
+        decoding: B rows, one for each item.
+        prefix: int64 [B, T], T >= 1, what the outputs follow on, such as the start token. Not part of the output.
+        eos_ids: Tokens that end an output.
+        max_new_tokens: int64 [B], most tokens made for each item; 0 gives an empty output that counts as cut.
+        forbidden_ids: Tokens that are never made.
+        forced: First tokens of each item's output, B sequences of any lengths; part of the output, probability 1.
+        seeds: B numbers; an item's random numbers come from (config.seed, its seed, number of the draw), so a caller
+            that derives them from the texts gets the same draws in any batch. Unset: 0 to B - 1.
+
+    Returns:
+        B lists. Beam search: up to `n_best` hypotheses, scores non-increasing. Sampling: `n_best`, in order of drawing.
+
+    Raises:
+        ConfigError: An item's limit is below `min_new_tokens` or below its forced tokens.
+        GenerationError: Logits are not finite, or the rules leave an item no token.
+    """
+    limits: list[int] = max_new_tokens.tolist()
+    _check_limits(limits, config.min_new_tokens, forced)
+    penalty = LengthPenalty(config.length_penalty, config.alpha)
+    n_draws = config.n_best if config.do_sample else 1
+    results = [[] if limit else [Hypothesis.of(item, [], [], "length", penalty)] for item, limit in enumerate(limits)]
+    items = [item for item, limit in enumerate(limits) if limit for _ in range(n_draws)]
+    if not items:
+        return results
+    logits = decoding.prefill(prefix)
+    rows = torch.tensor(items, device=logits.device)
+    if not is_identity(rows, len(prefix)):
+        decoding.select(rows)
+        logits = logits[rows]
+    rules = build_rules(config, len(items), eos_ids=eos_ids, forbidden_ids=forbidden_ids)
+    if forced is not None:  # the last rule: what is forced stands above what is forbidden
+        rules.append(ForcedPrefix([forced[item] for item in items]))
+    terms = Terms(
+        items=items,
+        rules=Rules(rules),
+        eos=EosStop(eos_ids, logits.device),
+        limit=LengthStop([limits[item] for item in items]),
+        penalty=penalty,
+    )
+    if config.do_sample or config.beam_size == 1:
+        found = decode_rows(decoding, logits, terms, _chooser(config, items, n_draws, seeds or range(len(limits))))
+    else:
+        found = beam_search(decoding, logits, terms, beam_size=config.beam_size, n_best=config.n_best)
+    for hypothesis in found:
+        results[hypothesis.item].append(hypothesis)
+    return results
+
+
+def _chooser(config: GenerationConfig, items: Sequence[int], n_draws: int, seeds: Sequence[int]) -> Chooser:
+    if not config.do_sample:
+        return Greedy()
+    streams = [(config.seed, seeds[item], place % n_draws) for place, item in enumerate(items)]
+    return Sampler(build_filters(config), streams)
+
+
+def _check_limits(limits: Sequence[int], min_new_tokens: int, forced: Sequence[Sequence[int]] | None) -> None:
+    for item, limit in enumerate(limits):
+        n_forced = len(forced[item]) if forced is not None else 0
+        for name, value in (("min_new_tokens", min_new_tokens), ("forced tokens", n_forced)):
+            if value > limit:
+                raise ConfigError(
+                    f"{name}={value} is more than max_new_tokens={limit} of item {item}.",
+                    "The limit must leave room for them.",
+                    "Raise max_new_tokens, or max_length_b when it is unset.",
+                )

@@ -1,0 +1,21 @@
+"""What holds for a batch of rows, whichever way their tokens are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from glassformer.generation.hypothesis import LengthPenalty
+from glassformer.generation.processors import EosStop, LengthStop, Rules
+
+__all__ = ["Terms"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The rules, the ends and the score of R rows that are about to get their first new token."""
+
+    items: list[int]  # the item that each row belongs to
+    rules: Rules  # applied before normalisation; log-probabilities are those after the rules
+    eos: EosStop  # tokens that end a row
+    limit: LengthStop  # most new tokens of each row, at least 1
+    penalty: LengthPenalty  # what makes a score of a sum

@@ -1,0 +1,119 @@
+"""The model folder: everything that a model needs, in files that are read without running anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from glassformer.config import Config
+from glassformer.errors import CheckpointError, TokenizerError
+from glassformer.model import Model, build_model
+from glassformer.resolve import config_from_dict, config_to_dict
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.training.checkpoint import load_state, load_tensors, save_tensors, write_text
+
+__all__ = ["ModelFolder", "load_model_folder", "save_model_folder"]
+
+CONFIG, GENERATION, METRICS, CARD = "config.json", "generation.json", "metrics.json", "README.md"
+WEIGHTS, TOKENIZER, SRC_TOKENIZER = "model.safetensors", "tokenizer.json", "source_tokenizer.json"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A loaded model with all that belongs to it. `src_tokenizer` is `tokenizer` when the vocabulary is shared."""
+
+    path: Path
+    config: Config
+    model: Model
+    tokenizer: Tokenizer
+    src_tokenizer: Tokenizer
+    metrics: dict[str, Any]
+
+
+def save_model_folder(
+    path: Path,
+    *,
+    config: Config,
+    weights: dict[str, Tensor],
+    tokenizer: Tokenizer,
+    src_tokenizer: Tokenizer,
+    metrics: dict[str, Any],
+    card: str,
+) -> None:
+    """Writes a model folder, each file whole or not at all; the weights come last."""
+    path.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(path / TOKENIZER)
+    if src_tokenizer is not tokenizer:
+        src_tokenizer.save(path / SRC_TOKENIZER)
+    saved = config_to_dict(config)
+    generation = saved.pop("generation")
+    hashes = {"tokenizer": tokenizer.vocab_hash, "source_tokenizer": src_tokenizer.vocab_hash}
+    write_text(path / CONFIG, _json(saved | {"vocab_sha256": hashes}))
+    write_text(path / GENERATION, _json(generation))
+    write_text(path / METRICS, _json(metrics))
+    write_text(path / CARD, card)
+    save_tensors(path / WEIGHTS, weights, {"format": "pt"})
+
+
+def load_model_folder(path: str | Path) -> ModelFolder:
+    """Loads a folder that `save_model_folder` wrote.
+
+    Raises:
+        CheckpointError: The folder or one of its files is missing, damaged, or does not fit the others.
+        ConfigError: config.json or generation.json has a key that is unknown or a value that is wrong.
+        TokenizerError: The tokenizer is not the one that the model was trained with.
+    """
+    path = Path(path)
+    if not (path / CONFIG).is_file():
+        raise CheckpointError(
+            f"{path} is no model folder: it has no {CONFIG}.",
+            "A folder made by `glassformer train` was expected.",
+            "Check the name; a run writes its model after its first validation.",
+        )
+    saved = _read_json(path / CONFIG)
+    hashes = saved.pop("vocab_sha256", {})
+    saved["generation"] = _read_json(path / GENERATION)
+    config = config_from_dict(saved, str(path / CONFIG))
+    tokenizer = Tokenizer.load(path / TOKENIZER)
+    src_tokenizer = Tokenizer.load(path / SRC_TOKENIZER) if (path / SRC_TOKENIZER).exists() else tokenizer
+    _check_vocabulary("tokenizer", tokenizer, config.model.vocab_size, hashes)
+    _check_vocabulary("source_tokenizer", src_tokenizer, config.model.source_vocab_size, hashes)
+    model = build_model(config.model)
+    load_state(model, load_tensors(path / WEIGHTS), str(path / WEIGHTS))
+    metrics = _read_json(path / METRICS) if (path / METRICS).exists() else {}
+    return ModelFolder(path, config, model.eval(), tokenizer, src_tokenizer, metrics)
+
+
+def _check_vocabulary(name: str, tokenizer: Tokenizer, n_rows: int, hashes: dict[str, str]) -> None:
+    if tokenizer.vocab_size > n_rows:
+        raise TokenizerError(
+            f"The {name} has {tokenizer.vocab_size} entries and the model {n_rows} rows.",
+            "Every id needs a row.",
+            "Use the tokenizer that the model was trained with.",
+        )
+    if hashes and hashes.get(name) != tokenizer.vocab_hash:
+        raise TokenizerError(
+            f"The {name} is not the one that the model was trained with (its vocabulary has another checksum).",
+            "The entries and their order must be the same.",
+            "Restore the tokenizer file of this model.",
+        )
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error}).", "A JSON file was expected.", "Restore it from a copy."
+        ) from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} holds no JSON object.", "One was expected.", "Restore it from a copy.")
+    return content

@@ -1,0 +1,243 @@
+"""Translation with a trained encoder-decoder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from glassformer.config import GenerationConfig
+from glassformer.errors import CheckpointError, LengthError
+from glassformer.generation.hypothesis import Hypothesis
+from glassformer.generation.search import generate
+from glassformer.model import EncoderDecoder, attention_maps
+from glassformer.tasks.decoding import ModelDecoding
+from glassformer.tasks.model_folder import load_model_folder
+from glassformer.tasks.segments import split_long
+from glassformer.text.tokenizer import Tokenizer
+
+__all__ = ["Alignment", "Translation", "Translator"]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Cross-attention of one translation: mean over layers and heads, one row per target piece.
+
+    Rows are queries (target), columns are keys (source); both end with the end-of-text token.
+    """
+
+    src_pieces: list[str]
+    tgt_pieces: list[str]
+    weights: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One output.
+
+    Attributes:
+        text: The translation.
+        score: Summed log-probability over the length penalty, in nats; None for blank text. Of several
+            segments: the sum.
+        log_prob: Summed log-probability, in nats.
+        ids: Ids of the output, the end mark included.
+        tokens: The same as readable pieces.
+        finish_reason: `eos`, `length` (cut at the limit), or `blank`.
+        alternatives: Further hypotheses, best first.
+        n_segments: Parts that a long text was split into.
+    """
+
+    text: str
+    score: float | None = None
+    log_prob: float | None = None
+    ids: list[int] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    finish_reason: str = "blank"
+    alternatives: list[Translation] = field(default_factory=list)
+    n_segments: int = 0
+
+
+class Translator:
+    """Translates texts with one model. `Translator.load(path).translate(["We eat bread."])`.
+
+    The answer for a text does not depend on the texts beside it (float32: the same tokens).
+    """
+
+    def __init__(
+        self,
+        model: EncoderDecoder,
+        src_tokenizer: Tokenizer,
+        tokenizer: Tokenizer,
+        generation: GenerationConfig,
+        *,
+        max_src_tokens: int,
+    ) -> None:
+        self.model, self.src_tokenizer, self.tokenizer = model, src_tokenizer, tokenizer
+        self.generation = generation
+        self.max_src_tokens = max_src_tokens
+        unused = range(tokenizer.vocab_size, model.config.vocab_size)
+        self._forbidden = [tokenizer.pad_id, tokenizer.bos_id, tokenizer.unk_id, tokenizer.mask_id, *unused]
+
+    @classmethod
+    def load(cls, path: str | Path) -> Translator:
+        """Loads a model folder; see `load_model_folder` for the errors."""
+        folder = load_model_folder(path)
+        if not isinstance(folder.model, EncoderDecoder):
+            raise CheckpointError(
+                f"{path} holds a model of the family {folder.config.model.family}.",
+                "Translation needs an encoder-decoder.",
+                "Choose another model.",
+            )
+        limit = min(folder.config.data.max_tokens, folder.config.model.max_positions or folder.config.data.max_tokens)
+        return cls(folder.model, folder.src_tokenizer, folder.tokenizer, folder.config.generation, max_src_tokens=limit)
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        generation: GenerationConfig | None = None,
+        batch_tokens: int = 4096,
+        is_strict: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> list[Translation]:
+        """Translates each text; output i belongs to text i.
+
+        White space at both ends is left out, a text of several lines is translated line by line, and blank gives
+        blank. A text longer than the model was trained for is split at sentence ends.
+
+        Args:
+            texts: Any number of texts.
+            generation: Search settings; unset: those saved with the model.
+            batch_tokens: Source tokens times hypotheses decoded together.
+            is_strict: Refuse a text that would be split.
+            on_progress: Called with the number of segments done so far.
+
+        Raises:
+            LengthError: With is_strict, a text is longer than the model takes.
+        """
+        generation = generation or self.generation
+        plans = [self._segments(text, is_strict) for text in texts]
+        segments = [segment for plan in plans for line in plan for segment in line]
+        outputs = iter(self._translate_segments(segments, generation, batch_tokens, on_progress))
+        return [_join([[next(outputs) for _ in line] for line in plan]) for plan in plans]
+
+    def align(self, text: str, translation: Translation) -> Alignment:
+        """Cross-attention of a translation that this translator made of a (short) text, by the reference equation."""
+        src_ids = self.src_tokenizer.encode(text.strip(), add_eos=True)
+        tgt_ids = translation.ids
+        src, tgt = torch.tensor([src_ids]), torch.tensor([[self.tokenizer.bos_id, *tgt_ids[:-1]]])
+        cross = torch.stack(attention_maps(self.model, src, tgt)["cross"])  # [layers, 1, H, T, S]
+        return Alignment(
+            src_pieces=self.src_tokenizer.pieces(src_ids),
+            tgt_pieces=self.tokenizer.pieces(tgt_ids),
+            weights=cross.mean((0, 2))[0].tolist(),
+        )
+
+    def _segments(self, text: str, is_strict: bool) -> list[list[str]]:
+        """Lines, each as the segments to translate; a blank line has none."""
+        lines = []
+        for line in text.split("\n"):
+            line = line.strip()
+            parts = split_long(line, self._n_tokens, self.max_src_tokens) if line else []
+            if is_strict and len(parts) > 1:
+                raise LengthError(
+                    f"A text has {self._n_tokens(line)} tokens.",
+                    f"The model takes at most {self.max_src_tokens}.",
+                    "Shorten it, or leave out --strict to have it split at sentence ends.",
+                )
+            lines.append(parts)
+        return lines
+
+    def _n_tokens(self, text: str) -> int:
+        return len(self.src_tokenizer.encode(text)) + 1
+
+    def _translate_segments(
+        self,
+        segments: list[str],
+        generation: GenerationConfig,
+        batch_tokens: int,
+        on_progress: Callable[[int], None] | None,
+    ) -> list[Translation]:
+        sources = self.src_tokenizer.encode_batch(segments, add_eos=True)
+        n_rows = generation.n_best if generation.do_sample else generation.beam_size
+        order = sorted(range(len(segments)), key=lambda i: len(sources[i]), reverse=True)
+        outputs: dict[int, Translation] = {}
+        while order:
+            longest = len(sources[order[0]])
+            size = max(1, batch_tokens // (longest * n_rows))
+            batch, order = order[:size], order[size:]
+            found = self._decode([sources[i] for i in batch], [segments[i] for i in batch], generation)
+            outputs |= {i: self._translation(hypotheses) for i, hypotheses in zip(batch, found, strict=True)}
+            if on_progress is not None:
+                on_progress(len(outputs))
+        return [outputs[i] for i in range(len(segments))]
+
+    def _decode(
+        self, sources: list[list[int]], texts: list[str], generation: GenerationConfig
+    ) -> list[list[Hypothesis]]:
+        limits = [self._limit(len(source), generation) for source in sources]
+        device = self.model.decoder.embedding.tokens.weight.device
+        decoding = ModelDecoding(self.model, max_length=max(limits) + 1, src=self._padded(sources).to(device))
+        return generate(
+            decoding,
+            torch.full((len(sources), 1), self.tokenizer.bos_id, device=device),
+            generation,
+            eos_ids=[self.tokenizer.eos_id],
+            forbidden_ids=self._forbidden,
+            max_new_tokens=torch.tensor(limits),
+            seeds=[_seed_of(text) for text in texts] if generation.do_sample else None,
+        )
+
+    def _limit(self, n_src: int, generation: GenerationConfig) -> int:
+        """Most target tokens for a source of n_src tokens; depends on this source alone."""
+        limit = generation.max_new_tokens
+        if limit is None:
+            limit = max(int(generation.max_length_a * n_src) + generation.max_length_b, generation.min_new_tokens)
+        bound = self.model.config.max_positions
+        return limit if bound is None else min(limit, bound)
+
+    def _padded(self, sources: list[list[int]]) -> Tensor:
+        rows = [torch.tensor(source) for source in sources]
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.src_tokenizer.pad_id)
+
+    def _translation(self, hypotheses: list[Hypothesis]) -> Translation:
+        best, *others = [
+            Translation(
+                text=self.tokenizer.decode(hypothesis.ids),
+                score=hypothesis.score,
+                log_prob=hypothesis.log_prob,
+                ids=hypothesis.ids,
+                tokens=self.tokenizer.pieces(hypothesis.ids),
+                finish_reason=hypothesis.finish_reason,
+                n_segments=1,
+            )
+            for hypothesis in hypotheses
+        ]
+        return replace(best, alternatives=others)
+
+
+def _join(lines: list[list[Translation]]) -> Translation:
+    """One translation from those of a text's lines and segments."""
+    parts = [part for line in lines for part in line]
+    if not parts:
+        return Translation(text="\n" * (len(lines) - 1))
+    if len(lines) == 1 and len(parts) == 1:
+        return parts[0]
+    return Translation(
+        text="\n".join(" ".join(part.text for part in line) for line in lines),
+        score=sum(part.score or 0.0 for part in parts),
+        log_prob=sum(part.log_prob or 0.0 for part in parts),
+        ids=[id_ for part in parts for id_ in part.ids],
+        tokens=[token for part in parts for token in part.tokens],
+        finish_reason="length" if any(part.finish_reason == "length" for part in parts) else "eos",
+        n_segments=len(parts),
+    )
+
+
+def _seed_of(text: str) -> int:
+    """A seed that belongs to the text, so that a sample does not depend on the batch."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")

@@ -1,0 +1,166 @@
+"""Measures a translator while it trains, and at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from glassformer.config import Config, EvaluationConfig
+from glassformer.data.batches import Batch, validation_batches
+from glassformer.data.store import TokenStore
+from glassformer.evaluation.perplexity import LossMeter
+from glassformer.evaluation.scores import score
+from glassformer.model import EncoderDecoder
+from glassformer.tasks.translator import Translator
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.training.objectives import projected_cross_entropy
+
+__all__ = ["TranslationValidator", "final_metrics"]
+
+CHUNK_ROWS = 100  # rows translated between two looks at the clock
+
+
+class TranslationValidator:
+    """Loss, perplexity, BLEU and chrF of a model on a fixed sample of the validation pairs.
+
+    The sample is spread evenly over the data. BLEU and chrF come from greedy decoding; the loss is without label
+    smoothing and the same for any batch size.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        config: Config,
+        src_tokenizer: Tokenizer,
+        tokenizer: Tokenizer,
+        *,
+        say: Callable[[str], None],
+    ) -> None:
+        self.store, self.config, self.say = store, config, say
+        self.src_tokenizer, self.tokenizer = src_tokenizer, tokenizer
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, EncoderDecoder)
+        meter = self.loss(model, self.config.validation.rows)
+        figures = {"loss": meter.loss, "perplexity": meter.perplexity}
+        rows = _spread(len(self.store), self.config.validation.bleu_rows)
+        if rows:
+            sources, references = _texts(self.store, rows, self.src_tokenizer, self.tokenizer)
+            greedy = replace(self.config.generation, beam_size=1, n_best=1, do_sample=False)
+            outputs = [t.text for t in self._translator(model).translate(sources, generation=greedy)]
+            scores = score(outputs, references, use_ter=False, config=EvaluationConfig(n_resamples=0))
+            figures |= {"bleu": scores.bleu.value, "chrf": scores.chrf.value}
+            for i in range(min(self.config.validation.samples, len(rows))):
+                self.say(f"  {sources[i]}\n  -> {outputs[i]}\n   = {references[i]}")
+        return figures
+
+    @torch.no_grad()
+    def loss(self, model: EncoderDecoder, n_rows: int | None = None) -> LossMeter:
+        """Negative log-likelihood over n_rows pairs (all when left out)."""
+        return dataset_loss(model, self.store, self.config, n_rows)
+
+    def _translator(self, model: EncoderDecoder) -> Translator:
+        return Translator(
+            model,
+            self.src_tokenizer,
+            self.tokenizer,
+            self.config.generation,
+            max_src_tokens=self.config.data.max_tokens,
+        )
+
+
+@torch.no_grad()
+def dataset_loss(model: EncoderDecoder, store: TokenStore, config: Config, n_rows: int | None = None) -> LossMeter:
+    """Plain negative log-likelihood of a store's targets; independent of the batch size."""
+    meter = LossMeter()
+    rows = _spread(len(store), n_rows) if n_rows else list(range(len(store)))
+    for batch in validation_batches(
+        store,
+        rows=rows,
+        batch_tokens=config.data.batch_tokens or 3000,
+        pad_id=model.config.pad_id or 0,
+        bos_id=model.config.bos_id,
+        eos_id=model.config.eos_id,
+    ):
+        meter.add(_nll(model, batch), batch.n_tokens)
+    return meter
+
+
+def _nll(model: EncoderDecoder, batch: Batch) -> float:
+    device = model.decoder.embedding.tokens.weight.device
+    batch = batch.to(device)
+    projection = model.decoder.projection
+    features = model.features(batch.src, batch.tgt_in) * projection.scale
+    _, nll = projected_cross_entropy(
+        features, projection.weight, projection.bias, batch.tgt_out, pad_id=model.config.pad_id or 0, smoothing=0.0
+    )
+    return float(nll)
+
+
+def final_metrics(
+    model: EncoderDecoder,
+    store: TokenStore,
+    config: Config,
+    src_tokenizer: Tokenizer,
+    tokenizer: Tokenizer,
+    *,
+    time_s: float | None,
+) -> dict[str, Any]:
+    """Loss on all rows of a store, and BLEU, chrF and exact match of the model's own search on as many as time allows.
+
+    Rows are taken in an order spread over the data, so that a part of them is a fair sample; how many is in
+    `bleu_rows`.
+    """
+    started = time.monotonic()
+    model.eval()
+    meter = dataset_loss(model, store, config)
+    translator = Translator(model, src_tokenizer, tokenizer, config.generation, max_src_tokens=config.data.max_tokens)
+    order = _shuffled(len(store))
+    outputs: list[str] = []
+    references: list[str] = []
+    for start in range(0, len(order), CHUNK_ROWS):
+        spent = time.monotonic() - started
+        per_chunk = spent / (len(outputs) / CHUNK_ROWS) if outputs else 0.0
+        if time_s is not None and outputs and spent + per_chunk > time_s:
+            break
+        sources, wanted = _texts(store, order[start : start + CHUNK_ROWS], src_tokenizer, tokenizer)
+        outputs += [translation.text for translation in translator.translate(sources)]
+        references += wanted
+    scores = score(outputs, references, use_ter=False, config=EvaluationConfig(n_resamples=0))
+    return {
+        "loss": meter.loss,
+        "perplexity": meter.perplexity,
+        "bleu": scores.bleu.value,
+        "bleu_signature": scores.bleu.signature,
+        "chrf": scores.chrf.value,
+        "chrf_signature": scores.chrf.signature,
+        "exact_match": scores.exact_match.value,
+        "bleu_rows": len(outputs),
+        "rows": len(store),
+    }
+
+
+def _texts(
+    store: TokenStore, rows: list[int], src_tokenizer: Tokenizer, tokenizer: Tokenizer
+) -> tuple[list[str], list[str]]:
+    """The texts of some rows, back from their ids (the tokenizers lose nothing but what normalisation changes)."""
+    sources = src_tokenizer.decode_batch([store.src(i).tolist() for i in rows])
+    references = tokenizer.decode_batch([store.tgt(i).tolist() for i in rows])
+    return sources, references
+
+
+def _spread(n: int, wanted: int) -> list[int]:
+    """Up to `wanted` of n rows at equal distances."""
+    wanted = min(wanted, n)
+    return [i * n // wanted for i in range(wanted)]
+
+
+def _shuffled(n: int) -> list[int]:
+    """All rows, in a fixed order that mixes the parts of the data."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randperm(n, generator=generator).tolist()
