@@ -82,6 +82,12 @@ def padded(rows: list[Tensor], *, side: str = "right", length: int | None = None
     return batch
 
 
+def chunks(ids: Tensor, *sizes: int) -> list[Tensor]:
+    """Cuts ids [B, T] into chunks of these sizes; a single size is used throughout."""
+    parts: tuple[Tensor, ...] = ids.split(sizes[0] if len(sizes) == 1 else list(sizes), dim=1)  # type: ignore[no-untyped-call]
+    return list(parts)
+
+
 def run(model: Model, src: Tensor, tgt: Tensor) -> Tensor:
     """One forward pass of any family: encoder-only reads src, decoder-only reads tgt."""
     out: Tensor = model(src, tgt) if isinstance(model, EncoderDecoder) else model(_own_input(model, src, tgt))

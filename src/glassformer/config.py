@@ -227,7 +227,7 @@ class DataConfig:
 
     src: str = "src"  # source language, a code such as en
     tgt: str = "tgt"  # target language, a code such as fr
-    max_tokens: int = 256  # pairs with a longer side are left out of training, counted and reported
+    max_tokens: int = 256  # pairs with a longer side, its end token counted, are left out and reported
     max_length_ratio: float = 9.0  # pairs whose sides differ more, in characters with 20 added to each, are left out
     drop_duplicates: bool = True  # leave out a pair that stands in the data already
     drop_copies: bool = False  # leave out pairs whose two sides are equal
@@ -276,7 +276,7 @@ class TrainingConfig:
     ema_decay: float = 0.0  # decay of an exponential moving average of the weights; 0: off
     average_last: int = 0  # average the last k periodic checkpoints into the final model; 0: off
     save_every: int | None = None  # updates between periodic checkpoints; unset: every validation
-    save_every_s: float = 300.0  # seconds after which a checkpoint is written in any case
+    save_every_s: float = 300.0  # seconds after which a checkpoint is written in any case; inf: never
     keep_last: int = 2  # periodic checkpoints kept beside the best one
     max_skipped: int = 10  # non-finite updates in a row that stop the run
     log_every: int = 20  # updates between lines of log.jsonl
@@ -293,7 +293,7 @@ class TrainingConfig:
         _require_share(self, "beta1", "beta2", "label_smoothing", "ema_decay")
         for name in ("lr", "muon_lr", "epochs", "budget_s", "save_every_s"):
             value = getattr(self, name)
-            is_right = value is None or 0 < value < math.inf
+            is_right = value is None or 0 < value < math.inf or (name == "save_every_s" and value == math.inf)
             _require(
                 is_right,
                 f"{name}={value} is out of range.",
@@ -333,6 +333,12 @@ class ValidationConfig:
     def __post_init__(self) -> None:
         _require_at_least(self, 1, "every", "rows")
         _require_at_least(self, 0, "bleu_rows", "patience", "samples")
+        _require(
+            self.metric == "loss" or self.bleu_rows > 0,
+            f"metric={self.metric} with bleu_rows=0.",
+            "This figure comes from translated rows.",
+            "Raise bleu_rows, or use metric=loss.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

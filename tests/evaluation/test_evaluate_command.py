@@ -120,6 +120,13 @@ def test_the_terminal_shows_tables_notes_and_signatures(run: Any) -> None:
     assert "4 cut at the length limit" in out
 
 
+def test_escape_sequences_of_an_output_do_not_reach_the_terminal(run: Any) -> None:
+    write("outputs.txt", ["\x1b[31mred\x1b]0;title\x07", "b", "c", "d"])
+    code, out, _ = run("-", "data.tsv", "--hypotheses", "outputs.txt")
+    assert code == 0
+    assert "red" in out and "\x1b[31m" not in out and "\x1b]0" not in out
+
+
 def test_beam_and_limit_reach_the_model(run: Any, calls: list[Any]) -> None:
     code, out, _ = run("model", "data.tsv", "--json", "--beam", "1", "--limit", "2", "--no-ter")
     assert code == 0
@@ -208,6 +215,8 @@ def test_a_model_against_itself_is_no_different(run: Any) -> None:
     code, out, _ = run("model", "data.tsv", "--against", "model", "--json")
     assert code == 0
     assert {(found["p_value"], found["winner"]) for found in report_of(out)["comparison"]} == {(1.0, None)}
+    code, out, _ = run("model", "data.tsv", "--against", "model")
+    assert out.count("neither") == 4
 
 
 def test_languages_of_the_model_name_the_keys_of_the_data(run: Any) -> None:

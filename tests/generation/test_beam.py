@@ -238,6 +238,12 @@ def test_several_eos_ids_take_the_best_places():
     config = GenerationConfig(beam_size=3, n_best=3, alpha=0.0)
     (found,) = search(TableDecoding(table, 1), 1, config, limit=6, eos_ids=eos_ids)
     assert [h.ids for h in found] == [[1], [5], [6]]
+
+    def long_is_sure(item, made):
+        return [0, 0.3, 0.06, 0.02, 0.01, 0.29, 0.28, 0.04] if not made else [0, 0, 1, 0, 0, 0, 0, 0]
+
+    (found,) = search(TableDecoding(long_is_sure, 1), 1, replace(config, alpha=4.0), limit=6, eos_ids=eos_ids)
+    assert found[0].ids == [A] * 6  # ends in all the best places leave hypotheses alive
     (found,) = search(TableDecoding(table, 1), 1, replace(config, min_new_tokens=4), limit=6, eos_ids=eos_ids)
     assert all(len(h.ids) >= 5 and not set(h.ids[:-1]) & set(eos_ids) for h in found)
     # Suppression happens before normalisation: a token's probability is its share of what is allowed.

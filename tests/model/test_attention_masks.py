@@ -6,6 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from glassformer.model import Attention, attention, attention_maps, fused_attention
+from glassformer.model.attention import RecordingKernel
+from glassformer.model.masks import attention_mask, causal_mask, padding_mask, positions_of
 from helpers import (
     BOS,
     FAMILIES,
@@ -13,6 +20,7 @@ from helpers import (
     VARIANTS,
     assert_close,
     build_tiny,
+    chunks,
     decoder_only,
     encoder_decoder,
     encoder_only,
@@ -21,13 +29,6 @@ from helpers import (
     run,
     tiny_config,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor
-
-from glassformer.model import Attention, attention, attention_maps, fused_attention
-from glassformer.model.attention import RecordingKernel
-from glassformer.model.masks import attention_mask, causal_mask, padding_mask, positions_of
 
 variants = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 
@@ -35,7 +36,7 @@ variants = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.ke
 def small_attention(kernel: str) -> Attention:
     torch.manual_seed(0)
     sizes = {"d_model": 8, "n_heads": 2, "n_kv_heads": 2, "d_head": 4}
-    layer = Attention(**sizes, use_bias=True, scale_scores=True, dropout=0.0, is_rotary_interleaved=True)  # type: ignore[arg-type]
+    layer = Attention(**sizes, use_bias=True, scale_scores=True, dropout=0.0, is_rotary_interleaved=True)
     if kernel == "reference":
         layer.kernel = RecordingKernel()
     return layer
@@ -82,7 +83,7 @@ def test_single_rows_without_keys_in_all_widths_of_numbers(dtype: torch.dtype) -
     q, k, v = (torch.randn(1, 2, 3, 4, dtype=dtype, requires_grad=True) for _ in range(3))
     mask = torch.tensor([[False, False, False], [False, True, False], [False, True, True]])
     for kernel in (fused_attention, RecordingKernel()):
-        context = kernel(q, k, v, scale=1.0, mask=mask)  # type: ignore[operator]
+        context = kernel(q, k, v, scale=1.0, mask=mask)
         assert not context[:, :, 0].any()
         assert torch.equal(context[:, :, 1], v[:, :, 1])
         for gradient in torch.autograd.grad(context.float().sum(), (q, k, v)):
@@ -210,7 +211,7 @@ def test_a_start_token_that_is_the_pad_id_is_not_hidden(positions: str) -> None:
         assert torch.equal(model(src, tgt), right)
         assert_close(model(src[:1], tgt[:1, :3])[0], right[0, :3], 1e-5, "float32")
         cache = model.new_cache(src, 5)
-        cached = torch.cat([model.decode_step(chunk, cache) for chunk in tgt.split(1, dim=1)], dim=1)
+        cached = torch.cat([model.decode_step(chunk, cache) for chunk in chunks(tgt, 1)], dim=1)
         assert_close(cached, right, 1e-5, "float32")
         assert torch.equal(
             model(src, torch.full((2, 3), PAD)), model(src, torch.full((2, 3), PAD), tgt_mask=everything[:, :3])

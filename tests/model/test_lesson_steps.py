@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from glassformer.model import Attention, EncoderDecoder, LayerNorm, build_model
 from glassformer.model.attention import RecordingKernel, attention
 from glassformer.model.twin import twin
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "d_model": 512,
     "d_ff": 2048,
     "n_heads": 8,
@@ -31,8 +32,8 @@ class ShapeKernel(RecordingKernel):
         super().__init__()
         self.shapes: list[tuple[tuple[int, ...], ...]] = []
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, **options: object) -> Tensor:
-        context, weights = attention(q, k, v, **options)  # type: ignore[arg-type]
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        context, weights = attention(q, k, v, **options)
         self.shapes.append((tuple(q.shape), tuple(k.shape), tuple(v.shape), tuple(weights.shape), tuple(context.shape)))
         return context
 
@@ -43,15 +44,18 @@ class Trace:
         for name, module in model.named_modules():
             module.register_forward_hook(self._keep(name))
 
-    def _keep(self, name: str):  # type: ignore[no-untyped-def]
+    def _keep(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
             self.out[name] = tuple(output.shape)
 
         return hook
 
 
+Lesson = tuple[EncoderDecoder, Trace, ShapeKernel, Tensor]
+
+
 @pytest.fixture(scope="module")
-def lesson() -> Iterator[tuple[EncoderDecoder, Trace, ShapeKernel, Tensor]]:
+def lesson() -> Lesson:
     config = ModelConfig(**SIZES, pad_id=None, norm_placement="post", use_final_norm=False)
     with META:
         built = build_model(config)
@@ -60,10 +64,10 @@ def lesson() -> Iterator[tuple[EncoderDecoder, Trace, ShapeKernel, Tensor]]:
     assert isinstance(model, EncoderDecoder)
     trace = Trace(model)
     src, tgt = torch.empty(4, 10, dtype=torch.long, device=META), torch.empty(4, 12, dtype=torch.long, device=META)
-    yield model, trace, kernel, model(src, tgt)
+    return model, trace, kernel, model(src, tgt)
 
 
-def test_input_side(lesson: tuple[EncoderDecoder, Trace, ShapeKernel, Tensor]) -> None:
+def test_input_side(lesson: Lesson) -> None:
     out = lesson[1].out
     assert out["encoder.embedding.tokens"] == (4, 12, 512)  # one table for both sides: the target came last
     assert out["encoder.embedding.positions"] == (1, 10, 512)
@@ -72,7 +76,7 @@ def test_input_side(lesson: tuple[EncoderDecoder, Trace, ShapeKernel, Tensor]) -
     assert out["decoder.embedding"] == (4, 12, 512)
 
 
-def test_heads(lesson: tuple[EncoderDecoder, Trace, ShapeKernel, Tensor]) -> None:
+def test_heads(lesson: Lesson) -> None:
     model, trace, kernel, _ = lesson
     src, tgt = (4, 8, 10, 64), (4, 8, 12, 64)
     assert kernel.shapes[:6] == [(src, src, src, (4, 8, 10, 10), src)] * 6
@@ -81,10 +85,11 @@ def test_heads(lesson: tuple[EncoderDecoder, Trace, ShapeKernel, Tensor]) -> Non
     assert trace.out["encoder.stack.blocks.0.self_attention.w_q"] == (4, 10, 512)
     assert trace.out["encoder.stack.blocks.0.self_attention"] == (4, 10, 512)
     assert trace.out["decoder.stack.blocks.0.cross_attention"] == (4, 12, 512)
-    assert model.decoder.stack.blocks[0].self_attention.scale == 64**-0.5
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    assert [layer.scale for layer in layers] == [64**-0.5] * 18
 
 
-def test_blocks_and_memory(lesson: tuple[EncoderDecoder, Trace, ShapeKernel, Tensor]) -> None:
+def test_blocks_and_memory(lesson: Lesson) -> None:
     out = lesson[1].out
     for i in range(6):
         assert out[f"encoder.stack.blocks.{i}.feed_forward.w_1"] == (4, 10, 2048)
@@ -95,7 +100,7 @@ def test_blocks_and_memory(lesson: tuple[EncoderDecoder, Trace, ShapeKernel, Ten
     assert out["decoder"] == (4, 12, 512)
 
 
-def test_output_side(lesson: tuple[EncoderDecoder, Trace, ShapeKernel, Tensor]) -> None:
+def test_output_side(lesson: Lesson) -> None:
     _, trace, _, logits = lesson
     assert trace.out["decoder.projection"] == (4, 12, 100_256)
     assert tuple(logits.softmax(-1).shape) == (4, 12, 100_256)

@@ -1,4 +1,4 @@
-"""Properties of the whole book: one French sentence for each English one, no impossible French, held-out combinations."""
+"""Properties of the whole book: one French sentence for each English one, sound French, held-out combinations."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ IMPOSSIBLE = [
     r"\b[a-z]+'(haricot|hibou|homard|héros)",  # elision before an aspirated h
     rf"\b(j|n|m|s|l|d|qu|c)'(?!{VOWEL}|h)",  # elision before a consonant
     r"\b(de le|de les|à le|à les|de des|de du|si il|parce que il)\b",
-    rf"\b(beau|nouveau|vieux|ma|ta|sa) ({VOWEL}|h(?!aricot|ibou|omard|éros))(?!t\b)",
+    rf"\b(beau|nouveau|(un|le|ce|du|au|mon|son|votre|notre|leur) vieux) ({VOWEL}|h(?!aricot|ibou|omard|éros))",
+    rf"\b(ma|sa) ({VOWEL}|h)",
     rf"\b(bel|nouvel|vieil|cet) (?!{VOWEL}|h)",
     r"\b(bel|nouvel|vieil|cet) (haricot|hibou|homard|héros)",
-    r"\bpas (du|de la|de l'|des|un|une) (?!\w+ (?:de|d'))(?=(pain|eau|viande|lait|café|thé|fromage)\b)",
-    r"\b(beaucoup|pas|jamais) (du|des) (pain|eau|lait|pommes|livres)\b",
+    r"\b(ne |n').*\b(mang|boi|buv|bu|achet|achèt|prépar|trouv)\w* (pas |jamais )?(du|de la|de l'|des|une?)\b",
+    r"\b(beaucoup|trop) (du |des |de la |de l')",
     r"\b(\w+) \1\b(?<!nous nous)(?<!vous vous)",  # a word twice, but for reflexive verbs
     r"\b(mangons|nagons|voyagons|partagons|commencons|mangais|commencais)\b",
     r"\bje (est|a|va|sont)\b|\bnous (sont|est)\b|\b(il|elle) (sont|ont)\b|\bils (est|a)\b",
-    r"  |^ | $|'\s|\s'|\s\.|[^ ]\?",
+    r"  |^ | $|'\s|\s'|\s\.|[^ ]\?|\?.",
 ]
 
 
@@ -67,7 +68,7 @@ def test_each_english_sentence_has_one_french_sentence(book: list[Pair]) -> None
 @pytest.mark.parametrize("pattern", IMPOSSIBLE)
 def test_no_impossible_french(book: list[Pair], pattern: str) -> None:
     wrong = re.compile(pattern)
-    assert [french for _, french in book if wrong.search(_plain(french) if "?" not in french else french)][:5] == []
+    assert [french for _, french in book if wrong.search(_plain(french))][:5] == []
 
 
 def test_style_is_the_same_on_both_sides(book: list[Pair]) -> None:
@@ -77,7 +78,7 @@ def test_style_is_the_same_on_both_sides(book: list[Pair]) -> None:
         assert english.endswith("?") == french.endswith(" ?")
         shares["stop"] += english.endswith(".")
         shares["capital"] += french[0].isupper()
-        if english.split()[0] in ("I", "Paul", "Anna", "Marie"):
+        if re.match("(I|Paul|Anna|Marie)\\b", english):
             is_name = french.split()[0] in ("Paul", "Anna", "Marie")
             assert is_name or french[0].isupper() == english.endswith(".")
         else:
@@ -88,16 +89,12 @@ def test_style_is_the_same_on_both_sides(book: list[Pair]) -> None:
 
 def test_every_french_word_comes_often_enough_to_be_learned(book: list[Pair]) -> None:
     counts = Counter(word for _, french in book for word in re.findall(r"[\w-]+'?", french.lower()))
-    assert [word for word, count in counts.items() if count < 3] == []
+    assert sum(count < 5 for count in counts.values()) < 0.01 * len(counts)
 
 
 def test_english_articles_and_agreement(book: list[Pair]) -> None:
-    wrong = re.compile(
-        r"\ba [aeiou]|\ban (?![aeiou])|\b(he|she) (have|do|are|want)\b|\b(we|you|they) (has|is|does)\b|  "
-    )
-    inverted = re.compile(r"^(do|does|are|is|has|have|why|where|when|what)\b")
-    found = [english for english, _ in book if wrong.search(english.lower()) and not inverted.search(english.lower())]
-    assert found == []
+    wrong = re.compile(r"\ba [aeiou]|\ban (?![aeiou])|^(he|she) (have|do|are|want)\b|^(we|you|they) (has|is|does)\b|  ")
+    assert [english for english, _ in book if wrong.search(english.lower())] == []
 
 
 def test_same_seed_gives_the_same_book_and_another_seed_another() -> None:
@@ -130,8 +127,7 @@ def test_we_eat_bread_is_translated_unseen(parts: tuple[list[Pair], list[Pair]])
 
 
 def test_held_out_cells_have_all_their_variants_held_out(parts: tuple[list[Pair], list[Pair]]) -> None:
-    train, held_out = parts
-    # "Paul sleeps", "Paul does not sleep": each (subject, adjective) pair in the present is on one side only.
+    # "she is tired", "she is not tired": each (subject, adjective) of the present is on one side only.
     plain = re.compile(r"^(he|she|we|they|you) (?:is|are)(?: not|n't)? (happy|tired|sad|ill|tall|kind|rich|young|old)$")
     sides = [{match.groups() for pair in rows if (match := plain.match(_plain(pair[0])))} for rows in parts]
     assert sides[0] and sides[1] and sides[0].isdisjoint(sides[1])
@@ -146,9 +142,16 @@ def test_counts_are_checked() -> None:
         split(1, 5, 5)
 
 
-def test_command_writes_three_files_with_the_same_bytes_each_time(tmp_path: Path) -> None:
+@pytest.fixture
+def small_default(monkeypatch: pytest.MonkeyPatch) -> PhrasebookConfig:
+    default = PhrasebookConfig(pairs=8000, valid_rows=50, test_rows=100)
+    monkeypatch.setattr("glassformer.config.PhrasebookConfig", lambda: default)
+    return default
+
+
+def test_command_writes_the_same_three_files_each_time(tmp_path: Path, small_default: PhrasebookConfig) -> None:
     for name in ("one", "two"):
-        result = CliRunner().invoke(command, ["--out", str(tmp_path / name), "--pairs", "8000", "--seed", "4"])
+        result = CliRunner().invoke(command, ["--out", str(tmp_path / name), "--seed", "4"])
         assert result.exit_code == 0, result.output
         assert "train.tsv: 8,000 pairs" in result.output
     for name in ("train.tsv", "valid.tsv", "test.tsv"):
@@ -156,12 +159,12 @@ def test_command_writes_three_files_with_the_same_bytes_each_time(tmp_path: Path
         assert content == (tmp_path / "two" / name).read_bytes()
         assert all(line.count("\t") == 1 for line in content.decode().splitlines())
     assert content.startswith(b"we eat bread\tnous mangeons du pain\n")
-    assert len(content.decode().splitlines()) == PhrasebookConfig().test_rows
+    assert len(content.decode().splitlines()) == small_default.test_rows
 
 
-def test_command_names_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_command_names_a_folder_that_cannot_be_written(tmp_path: Path, small_default: PhrasebookConfig) -> None:
     (tmp_path / "file").write_text("x")
-    result = CliRunner().invoke(command, ["--out", str(tmp_path / "file"), "--pairs", "8000"])
+    result = CliRunner().invoke(command, ["--out", str(tmp_path / "file"), "--pairs", str(small_default.pairs)])
     assert isinstance(result.exception, Exception) and "cannot be written" in str(result.exception)
 
 
@@ -185,20 +188,22 @@ def test_vowel_sounds() -> None:
     assert not any(has_vowel_sound(word) for word in ("pain", "haricots", "hibou", "homard", "héros"))
 
 
-@pytest.mark.parametrize(
-    ("infinitive", "present", "imperfect", "future", "participle"),
-    [
-        ("manger", "mange mange mangeons mangez mangent", "mangeais mangeait mangions mangiez mangeaient", "mangerai", "mangé"),
-        ("commencer", "commence commence commençons commencez commencent", "commençais commençait commencions commenciez commençaient", "commencerai", "commencé"),
-        ("acheter", "achète achète achetons achetez achètent", "achetais achetait achetions achetiez achetaient", "achèterai", "acheté"),
-        ("lever", "lève lève levons levez lèvent", "levais levait levions leviez levaient", "lèverai", "levé"),
-        ("être", "suis est sommes êtes sont", "étais était étions étiez étaient", "serai", "été"),
-        ("boire", "bois boit buvons buvez boivent", "buvais buvait buvions buviez buvaient", "boirai", "bu"),
-        ("voir", "vois voit voyons voyez voient", "voyais voyait voyions voyiez voyaient", "verrai", "vu"),
-        ("oublier", "oublie oublie oublions oubliez oublient", "oubliais oubliait oubliions oubliiez oubliaient", "oublierai", "oublié"),
-    ],
-)  # fmt: skip
-def test_conjugation(infinitive: str, present: str, imperfect: str, future: str, participle: str) -> None:
+CONJUGATIONS = """
+manger | mange mange mangeons mangez mangent | mangeais mangeait mangions mangiez mangeaient | mangerai | mangé
+commencer | commence commence commençons commencez commencent | commençais commençait commencions commenciez \
+commençaient | commencerai | commencé
+acheter | achète achète achetons achetez achètent | achetais achetait achetions achetiez achetaient | achèterai | acheté
+lever | lève lève levons levez lèvent | levais levait levions leviez levaient | lèverai | levé
+être | suis est sommes êtes sont | étais était étions étiez étaient | serai | été
+boire | bois boit buvons buvez boivent | buvais buvait buvions buviez buvaient | boirai | bu
+voir | vois voit voyons voyez voient | voyais voyait voyions voyiez voyaient | verrai | vu
+oublier | oublie oublie oublions oubliez oublient | oubliais oubliait oubliions oubliiez oubliaient | oublierai | oublié
+"""
+
+
+@pytest.mark.parametrize("line", CONJUGATIONS.strip().splitlines())
+def test_conjugation(line: str) -> None:
+    infinitive, present, imperfect, future, participle = line.split(" | ")
     forms = conjugate(infinitive)
     assert " ".join(forms.present) == present
     assert " ".join(forms.imperfect) == imperfect

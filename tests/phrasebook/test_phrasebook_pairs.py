@@ -54,7 +54,7 @@ def subject(text: str) -> Subject:
 
 
 # subject | verb (or "be") | object | tense | more | English | French
-# more: not, never, often, always, short, a question word, a place, a time, "to" a recipient.
+# more: not, never, often, always, short, a question word, a place, a time, "to" a recipient, "with" a companion.
 TABLE = """
 we | eat | bread | present | | we eat bread | nous mangeons du pain
 we | eat | bread | present | not | we do not eat bread | nous ne mangeons pas de pain
@@ -101,7 +101,7 @@ he | see | this woman | present | | he sees this woman | il voit cette femme
 he | see | these children | past | | he saw these children | il a vu ces enfants
 Paul | wash | a red car | present | | Paul washes a red car | Paul lave une voiture rouge
 Paul | wash | white shirts | present | | Paul washes white shirts | Paul lave des chemises blanches
-Marie | wear | a new dress | near | | Marie is going to wear a new dress | Marie va porter une nouvelle robe
+Marie | wear | a new jacket | near | | Marie is going to wear a new jacket | Marie va porter une nouvelle veste
 my sisters | wear | black hats | present | | my sisters wear black hats | mes sœurs portent des chapeaux noirs
 your mother | carry | heavy bags | present | | your mother carries heavy bags | votre mère porte des sacs lourds
 the baker | prepare | good cakes | past | | the baker prepared good cakes | le boulanger a préparé de bons gâteaux
@@ -151,7 +151,7 @@ she | go to | | past | school | she went to school | elle est allée à l'école
 they | go to | | past | not, the station | they did not go to the station | ils ne sont pas allés à la gare
 we | go to | | near | the cinema | we are going to go to the cinema | nous allons aller au cinéma
 we | go to | | future | the hospital, tomorrow | we will go to the hospital tomorrow | nous irons à l'hôpital demain
-our aunts | come back from | | past | the market | our aunts came back from the market | nos tantes sont revenues du marché
+he | come back from | | past | not, school | he did not come back from school | il n'est pas revenu de l'école
 I | come back from | | past | the airport | I came back from the airport | je suis revenu de l'aéroport
 you | arrive at | | past | the museum | you arrived at the museum | vous êtes arrivé au musée
 the girl | arrive at | | future | the beach | the girl will arrive at the beach | la fille arrivera à la plage
@@ -177,6 +177,9 @@ she | run | | future | | she will run | elle courra
 they | play | | progressive | in the park | they are playing in the park | ils jouent dans le parc
 the dog | sleep | | present | in the garden | the dog sleeps in the garden | le chien dort dans le jardin
 Paul | work | | present | at home, every day | Paul works at home every day | Paul travaille à la maison tous les jours
+he | dance | | past | with my sister, yesterday | he danced with my sister yesterday | il a dansé avec ma sœur hier
+I | travel | | future | by train, with Anna | I will travel by train with Anna | je voyagerai en train avec Anna
+they | get up | | present | early | they get up early | ils se lèvent tôt
 I | see | him | present | | I see him | je le vois
 I | see | her | present | not | I do not see her | je ne la vois pas
 I | see | her | past | | I saw her | je l'ai vue
@@ -233,6 +236,8 @@ def clause(who: str, verb: str, what: str, tense: str, more: str) -> Clause:
             made["question"] = word
         elif word == "short":
             made["is_short"] = True
+        elif word.startswith("with "):
+            made["companion"] = phrase(word.removeprefix("with "))
         elif word.startswith("to "):
             made["recipient"] = phrase(word.removeprefix("to "))
         else:

@@ -148,6 +148,7 @@ def test_empty_data_is_an_error(tmp_path: Path) -> None:
         ("<b>x</b>", "<b>y", False),
         ("a &amp; b", "a et b", False),
         ("100% sure", "sûr à 100 %", True),
+        ("50%silk", "50 % soie", True),
         ("5% discount", "5 % de remise", True),
         ("a < b", "a", True),
     ],
@@ -180,6 +181,7 @@ def test_numbers(src: str, tgt: str, is_same: bool) -> None:
         *((ENGLISH, "en"), (FRENCH, "fr"), (GERMAN, "de"), ("", None), ("OK", None), ("Paris London Berlin", None)),
         *(("これは本です", "ja"), ("这是一本书", "zh"), ("Это книга", "ru"), ("이것은 책", "ko"), ("Αυτό είναι", "el")),
         *(("Took a picture of a dead dog leaping right onto a soldier.", None), ("The letter α", None)),
+        *(("und und und", None), ("東京都庁の建物", "ja")),
     ],
 )
 def test_language_guesses(text: str, language: str | None) -> None:

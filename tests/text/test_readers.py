@@ -41,6 +41,7 @@ def test_only_newlines_end_lines(tmp_path: Path) -> None:
 
 def test_byte_order_mark_goes_at_the_start_only(tmp_path: Path) -> None:
     assert list(read_lines(write(tmp_path / "t", "\ufeffa\n\ufeffb\n"))) == ["a", "\ufeffb"]
+    assert list(read_lines(write(tmp_path / "t", "\ufeff\ufeffa\n"))) == ["\ufeffa"]
     utf16 = codecs.BOM_UTF16_LE + "a\né漢\n".encode("utf-16-le")
     assert list(read_lines(write(tmp_path / "t", utf16), encoding="utf-16")) == ["a", "é漢"]
 
@@ -186,6 +187,7 @@ def test_huge_line_is_a_bad_row(tmp_path: Path) -> None:
     assert [pair.row for pair in plain] == [1, 3, 4]
     csv = PairReader([write(tmp_path / "t.csv", f"a,b\n{huge},b\nc,d\n")])
     assert [pair.row for pair in csv] == [1, 3]
+    assert csv.bad == {"longer than 1,000,000 characters": 1}
 
 
 def test_csv(tmp_path: Path) -> None:
@@ -193,8 +195,9 @@ def test_csv(tmp_path: Path) -> None:
     reader = PairReader([write(tmp_path / "t.csv", rows)])
     read = [(pair.src, pair.tgt, pair.domain, pair.row) for pair in reader]
     assert read == [("a", 'b, "c"', None, 1), ("d", "e", "ui", 2), ("x\ny", "z", None, 3), ("f", "g", None, 9)]
-    assert reader.bad["blank line"] == reader.bad["1 column"] == reader.bad["wrong number of columns"] == 1
+    assert reader.bad["blank line"] == reader.bad["too few columns"] == reader.bad["more than 3 columns"] == 1
     assert sum(count for reason, count in reader.bad.items() if reason.startswith("broken CSV")) == 1
+    assert reader.n_rows == 8
 
 
 def test_csv_columns_named_in_the_first_line(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from glassformer.config import TokenizerConfig
 from glassformer.errors import TokenizerError
-from glassformer.text.learning import WORD_PATTERN
+from glassformer.text.learning import _MAX_TEXT_CHARS, WORD_PATTERN, _Feed
 from glassformer.text.tokenizer import SPECIALS, Tokenizer, choose_vocab_size
 
 KINDS = ("bpe", "wordpiece", "unigram")
@@ -84,7 +85,10 @@ def test_words_encoded_alone_give_the_ids_of_the_whole_text(
     by_normalization: dict[str, Tokenizer], normalization: str, text: str
 ) -> None:
     tokenizer = by_normalization[normalization]
-    assert tokenizer.encode(text) == tokenizer._library.encode(text).ids
+    first, *others = text.split() or [""]
+    text = " ".join([first, *others])
+    ids = [tokenizer.encode(first), *(tokenizer.encode(" " + word) for word in others)]
+    assert tokenizer.encode(text) == list(chain.from_iterable(ids))
 
 
 @pytest.fixture(scope="module")
@@ -297,6 +301,19 @@ def test_huge_lines_are_learned_from_in_bounded_time() -> None:
     tokenizer = Tokenizer.train([latin, chinese], TokenizerConfig(), vocab_size=400)
     assert time.perf_counter() - start < 30
     assert tokenizer.decode(tokenizer.encode(latin)) == latin
+
+
+def test_long_texts_are_cut_for_the_trainer_and_nothing_is_lost() -> None:
+    text = "x" * (2 * _MAX_TEXT_CHARS + 1)
+    parts = list(_Feed([text, "short"], None))
+    assert [len(part) for part in parts] == [_MAX_TEXT_CHARS, _MAX_TEXT_CHARS, 1, 5]
+    assert "".join(parts) == text + "short"
+
+
+def test_text_that_looks_like_the_mark_of_wordpiece_comes_back() -> None:
+    tokenizer = Tokenizer.train(["##ab ##ab xab #####ab"] * 50, TokenizerConfig(kind="wordpiece"), vocab_size=600)
+    for text in ("##ab", "##a", "a##ab", "###", "# ##b"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_no_word_is_longer_than_64_letters() -> None:

@@ -273,7 +273,12 @@ def _show(report: Report) -> None:
             is_text = head in ("source", "output", "reference")
             shown.add_column(Text(head), overflow="fold", ratio=1 if is_text else None)
         for row in table.rows:
-            shown.add_row(*(Text(cell) for cell in row))
+            shown.add_row(*(Text(_printable(cell)) for cell in row))
         console.print(shown)
     for line in (*notes(report), *signatures(report)):
         console.print(Text(line))
+
+
+def _printable(text: str) -> str:
+    """The text without what steers a terminal, such as the escape sequences that an output may hold."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import click
@@ -67,6 +68,7 @@ def command(
     DATA is one TSV, CSV or JSONL file with both sides, or two plain files; compressed or not; - is standard input.
     What is left out is chosen from the data and the machine, and printed with the reason.
     """
+    started = time.monotonic()  # a budget covers the imports too
     from glassformer.resolve import describe, resolve
 
     flags = {
@@ -102,6 +104,7 @@ def command(
         valid=valid,
         test=test,
         is_resumed=resume,
+        started=started,
         say=say,
         show_report=show_report,
     )

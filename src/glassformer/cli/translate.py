@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,9 +54,11 @@ def command(
 
     if texts and source:
         raise UserError("Both TEXT and --input were given.", "One of them was expected.", "Leave one out.")
+    if picture and len(texts) != 1:
+        raise UserError("--picture was given without one TEXT.", "A picture shows one text.", "Give the text itself.")
     translator = Translator.load(model)
     generation = _generation(translator.generation, sets, beam, n_best)
-    lines = iter(texts) if texts else _lines(source or "-", encoding)
+    lines = map(_from_argument, texts) if texts else _lines(source or "-", encoding)
     with _writer(output) as write:
         for chunk in _chunks(lines):
             found = translator.translate(chunk, generation=generation, is_strict=strict)
@@ -71,6 +74,14 @@ def _generation(saved: GenerationConfig, sets: tuple[str, ...], beam: int | None
 
     flags = {"beam_size": beam, "n_best": n_best}
     return override(saved, "generation", sets, {key: value for key, value in flags.items() if value is not None})
+
+
+def _from_argument(text: str) -> str:
+    """A text of the command line; where the locale is not UTF-8, Python has kept its bytes as half surrogate pairs."""
+    try:
+        return os.fsencode(text).decode("utf-8") if any("\udc80" <= char <= "\udcff" for char in text) else text
+    except UnicodeError as error:
+        raise UserError(f"{text!a} is not UTF-8.", "UTF-8 was expected.", "Check the terminal.") from error
 
 
 def _lines(source: str, encoding: str | None) -> Iterator[str]:
@@ -158,7 +169,8 @@ def _show_attention(
             columns=alignment.src_pieces,
             title="Cross-attention, mean over layers and heads",
         )
-        picture.write_text(image, encoding="utf-8")
+        with _writer(picture) as write:
+            write(image)
         click.echo(f"Picture: {picture}", err=True)
 
 

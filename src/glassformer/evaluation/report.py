@@ -9,7 +9,7 @@ from typing import Any
 
 from glassformer.config import EvaluationConfig
 from glassformer.evaluation.groups import Group, by_domain, by_length
-from glassformer.evaluation.scores import Comparison, Counts, Score, Scores, compare
+from glassformer.evaluation.scores import Comparison, Counts, Scores, compare
 from glassformer.evaluation.sentences import Faults, Sentence, faults, looks_tokenized, worst
 from glassformer.evaluation.testset import TestSet
 
@@ -104,9 +104,8 @@ def notes(report: Report) -> list[str]:
     if not math.isnan(report.scores.length_ratio):
         said.append(f"The outputs have {report.scores.length_ratio:.3f} times as many words as the references.")
     if report.scores.ter is not None:
-        said.append(
-            "TER counts edits: less is better. exact %: outputs equal to their reference, character by character."
-        )
+        said.append("TER counts edits: less is better.")
+    said.append("exact %: outputs equal to their reference, character for character.")
     if any(group.is_small for group in report.lengths + report.domains):
         said.append("(few): a group with so few sentences that its scores say little.")
     return said
@@ -139,11 +138,10 @@ def _overall(report: Report) -> Table:
 
 def _compared(comparison: Sequence[Comparison], name: str, other: str) -> Table:
     winners = {"a": "A", "b": "B", None: "neither"}
-    rows = [
-        [TITLES[c.name], f"{c.a:.2f}", f"{c.b:.2f}", f"{c.delta:+.2f}"]
-        + [_interval(c.low, c.high), f"{c.p_value:.4f}", winners[c.winner]]
-        for c in comparison
-    ]
+    rows = []
+    for c in comparison:
+        values = [f"{c.a:.2f}", f"{c.b:.2f}", f"{c.delta:+.2f}"]
+        rows.append([TITLES[c.name], *values, _interval(c.low, c.high), f"{c.p_value:.4f}", winners[c.winner]])
     heads = ["metric", "A", "B", "A - B", "95 % interval", "p", "better"]
     return Table(f"paired test of A = {name} and B = {other}: better if p < 0.05", heads, rows)
 

@@ -152,8 +152,8 @@ def beam_search(decoding: Decoding, logits: Tensor, terms: Terms, *, beam_size: 
     Raises:
         GenerationError: Logits are not finite, or the rules leave an item no token.
 
-    Cost: a step takes one top-(beam_size + end tokens) and one sum of exponentials over [rows, V], and a number of small
-    operations that does not depend on the batch.
+    Cost: a step takes one top-(beam_size + end tokens) and one sum of exponentials over [rows, V], and a number of
+    small operations that does not depend on the batch.
     """
     rules, limit = terms.rules, terms.limit
     beams, pools = _Beams(terms.items, logits.device), _Pools(terms.items, n_best, terms.penalty)

@@ -92,7 +92,7 @@ def split(seed: int, n_train: int, n_test: int) -> tuple[list[Pair], list[Pair]]
     A cell is (subject, verb, tense, complement): "we | eat | present | bread", whatever the articles, the negation, the
     question and the time. A tenth of all cells, chosen by the seed, is held out: no training pair has such a cell, each
     held-out pair has one. Every word of a held-out pair, on both sides, stands in a training pair. The first held-out
-    pair is "we eat bread".
+    pair is "we eat bread", as soon as its words stand in the training pairs (a few thousand are enough).
 
     Args:
         seed: Seed of the sentences and of the cells.

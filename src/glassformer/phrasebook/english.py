@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from glassformer.phrasebook.lexicon import Verb
 from glassformer.phrasebook.sentence import Clause, NounPhrase, Pronoun, Subject
+from glassformer.phrasebook.words import Verb
 
 __all__ = ["be", "noun_phrase", "write"]
 
@@ -74,7 +74,9 @@ def _complements(clause: Clause) -> list[str]:
     words.append(" and ".join(noun_phrase(phrase) for phrase in clause.objects))
     if clause.recipient:
         words += ["to", noun_phrase(clause.recipient)]
-    words += [phrase.english for phrase in (clause.feeling, clause.place, clause.time) if phrase]
+    words += [phrase.english for phrase in (clause.feeling, clause.place) if phrase]
+    words.append(f"with {noun_phrase(clause.companion)}" if clause.companion else "")
+    words.append(clause.time.english if clause.time else "")
     if clause.attribute:
         is_plural = clause.subject.is_plural
         words.append(clause.attribute.english_plural if is_plural else clause.attribute.english)

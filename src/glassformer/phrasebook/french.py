@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from glassformer.phrasebook.conjugation import AUXILIARY_ETRE, conjugate
-from glassformer.phrasebook.lexicon import Adjective
 from glassformer.phrasebook.sentence import Clause, NounPhrase, Pronoun, Subject
 from glassformer.phrasebook.spelling import has_vowel_sound, plural, surface
+from glassformer.phrasebook.words import Adjective
 
 __all__ = ["agree", "noun_phrase", "write"]
 
@@ -141,6 +141,7 @@ def write(clause: Clause) -> str:
     words += ["ne", *before] if is_negated else before
     words += [ADVERBS[clause.adverb]] if clause.adverb else []
     words += after + _complements(clause, is_negated)
-    for phrase in (clause.place, clause.time):
-        words += phrase.french if phrase else ()
+    words += clause.place.french if clause.place else ()
+    words += ["avec", *noun_phrase(clause.companion)] if clause.companion else []
+    words += clause.time.french if clause.time else ()
     return surface(words) + (" ?" if clause.question else "")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from glassformer.phrasebook import english, french
 from glassformer.phrasebook.chance import Chance
-from glassformer.phrasebook.lexicon import DESTINATIONS, FEELINGS, LOCATIONS, NOUNS, TIMES, VERBS, Verb
+from glassformer.phrasebook.lexicon import DESTINATIONS, FEELINGS, LOCATIONS, NOUNS, TIMES, VERBS
 from glassformer.phrasebook.nouns import (
     PEOPLE,
     described_by,
@@ -17,6 +17,7 @@ from glassformer.phrasebook.nouns import (
     nouns_of,
 )
 from glassformer.phrasebook.sentence import PRONOUNS, WHO, Clause, NounPhrase, Pronoun, Subject
+from glassformer.phrasebook.words import Noun, Verb
 
 __all__ = ["Line", "draw_attribute", "draw_event", "write"]
 
@@ -34,7 +35,7 @@ TENSES = {
 MISSING_TENSES = {
     "sudden": ("progressive",),
     "once": ("imperfect",),
-    "mishap": ("progressive", "imperfect", "near", "can", "must", "want"),
+    "mishap": ("progressive", "imperfect", "future", "near", "can", "must", "want"),
 }
 TENSES_OF_A_STATE = {"present": 6, "future": 2, "near": 1, "imperfect": 2}
 TENSES_OF_A_LASTING_STATE = {"present": 4, "imperfect": 1}
@@ -48,7 +49,8 @@ ADVERBS = {
     "imperfect": {"": 1},
 }
 PLAIN_ADVERBS = {"": 3, "not": 1}
-ANIMALS = {"eat": "fed", "drink": "drink", "sleep": "", "run": ""}
+DONE_BY_PETS = ("eat", "drink", "sleep", "run")
+NOWHERE = {"destination", "way", "early"}
 SAME_SIDE = {"I": ("I", "we"), "we": ("I", "we"), "you": ("you",)}
 VERBS_OF_PEOPLE = [verb for verb in VERBS if verb.objects & PEOPLE and not verb.preposition]
 
@@ -115,7 +117,7 @@ def _questions(clause: Clause) -> dict[str, int]:
         del questions["who"]
     if clause.tense in ("imperfect", "must"):
         questions = {"": questions[""], "who": questions["who"]}
-    if verb is None or _is_state(clause) or not verb.places or "destination" in verb.places:
+    if verb is None or _is_state(clause) or not verb.places or verb.places & NOWHERE:
         questions.pop("where", None)
     if verb is None or _is_state(clause):
         questions.pop("when", None)
@@ -142,13 +144,13 @@ def _draw_mood(chance: Chance, clause: Clause) -> Clause:
 
 def _draw_objects(chance: Chance, clause: Clause, verb: Verb) -> Clause:
     if not verb.objects:
-        return _draw_animal(chance, clause, verb)
+        return _draw_pet(chance, clause, verb)
     if clause.question == "what":
         return _draw_recipient(chance, clause, verb)
     if verb in VERBS_OF_PEOPLE and chance.happens(0.35):
         sides = SAME_SIDE.get(_name(clause.subject), ())
         return replace(clause, pronoun=chance.one([word for word in PRONOUNS if word.english not in sides]))
-    others = [noun for noun in nouns_of(verb.objects) if not _is_same(noun.english, clause.subject)]
+    others = [noun for noun in nouns_of(verb.objects) if not _is_same(noun, clause.subject)]
     allowed = (
         "one"
         if verb.preposition == "dans"
@@ -167,29 +169,30 @@ def _draw_objects(chance: Chance, clause: Clause, verb: Verb) -> Clause:
     if clause.adverb in ("not", "never") and objects[0].determiner == "" and "generic" not in verb.flags:
         is_named = "name" in noun.kinds
         objects = [replace(objects[0], determiner="any")] if chance.happens(0.4) and not is_named else objects
-    return _draw_recipient(chance, _draw_animal(chance, replace(clause, objects=tuple(objects)), verb), verb)
+    return _draw_recipient(chance, _draw_pet(chance, replace(clause, objects=tuple(objects)), verb), verb)
 
 
-def _is_same(noun: str, subject: Subject) -> bool:
-    return isinstance(subject, NounPhrase) and subject.noun.english == noun
+def _is_same(noun: Noun, subject: Subject) -> bool:
+    return isinstance(subject, NounPhrase) and subject.noun is noun
 
 
 def _draw_recipient(chance: Chance, clause: Clause, verb: Verb) -> Clause:
     if "to" not in verb.flags:
         return clause
-    people = [noun for noun in nouns_of(PEOPLE) if not _is_same(noun.english, clause.subject)]
-    return replace(clause, recipient=draw_person(chance, chance.one(people)))
+    return replace(clause, recipient=_draw_other(chance, clause))
 
 
-def _draw_animal(chance: Chance, clause: Clause, verb: Verb) -> Clause:
-    """Lets an animal take the place of the person where it can."""
-    fodder = ANIMALS.get(verb.english[0])
-    if fodder is None or isinstance(clause.subject, Pronoun) or clause.tense == "want" or not chance.happens(0.5):
+def _draw_other(chance: Chance, clause: Clause) -> NounPhrase:
+    """A person who is not the subject."""
+    return draw_person(chance, chance.one([noun for noun in nouns_of(PEOPLE) if not _is_same(noun, clause.subject)]))
+
+
+def _draw_pet(chance: Chance, clause: Clause, verb: Verb) -> Clause:
+    """Lets a dog or a cat take the place of the person where it can."""
+    is_unfit = verb.english[0] not in DONE_BY_PETS or isinstance(clause.subject, Pronoun) or clause.tense == "want"
+    if is_unfit or not all("fed" in phrase.noun.kinds for phrase in clause.objects) or not chance.happens(0.5):
         return clause
-    if fodder and not all("fed" in phrase.noun.kinds for phrase in clause.objects):
-        return clause
-    animal = chance.one(nouns_of(frozenset(("animal",))))
-    return replace(clause, subject=draw_thing(chance, animal, "known"))
+    return replace(clause, subject=draw_thing(chance, chance.one(nouns_of(frozenset(("pet",)))), "known"))
 
 
 def _draw_circumstances(chance: Chance, clause: Clause, verb: Verb) -> Clause:
@@ -199,13 +202,16 @@ def _draw_circumstances(chance: Chance, clause: Clause, verb: Verb) -> Clause:
     elif clause.question != "where" and chance.happens(0.2):
         places = [place for place in LOCATIONS if place.kinds & verb.places]
         clause = replace(clause, place=chance.one(places)) if places else clause
-    if not _is_doubtful(clause) and (
-        clause.question == "when" or clause.adverb not in ("", "not") or _is_state(clause) or not chance.happens(0.3)
-    ):
+    if "joint" in verb.flags and chance.happens(0.25):
+        clause = replace(clause, companion=_draw_other(chance, clause))
+    has_time = clause.question != "when" and clause.adverb in ("", "not") and chance.happens(0.3)
+    if not _is_doubtful(clause) and (_is_state(clause) or not has_time):
         return clause
-    times = [
-        time for time in TIMES if clause.tense in time.kinds and not (_is_doubtful(clause) and time.english == "today")
-    ]
+    unfit = {"week"} if "brief" in verb.flags else set()
+    times = [time for time in TIMES if clause.tense in time.kinds and not time.kinds & unfit]
+    times = [time for time in times if not (_is_doubtful(clause) and time.english == "today")]
+    if "mishap" in verb.flags and clause.tense == "present":
+        times = []
     return replace(clause, time=chance.one(times)) if times else clause
 
 

@@ -2,133 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from glassformer.phrasebook.words import adjective, noun, phrase, rows, verb
 
-from glassformer.phrasebook.spelling import plural
-
-__all__ = [
-    "ADJECTIVES",
-    "DESTINATIONS",
-    "FEELINGS",
-    "LOCATIONS",
-    "NOUNS",
-    "SPOTS",
-    "TIMES",
-    "VERBS",
-    "Adjective",
-    "Noun",
-    "Phrase",
-    "Verb",
-]
-
-
-@dataclass(frozen=True)
-class Noun:
-    """A noun in both languages; `is_mass` nouns have no plural."""
-
-    english: str
-    english_plural: str
-    french: str
-    french_plural: str
-    is_feminine: bool
-    kinds: frozenset[str]
-
-    @property
-    def is_mass(self) -> bool:
-        """True for what is not counted: bread, water, money."""
-        return "mass" in self.kinds
-
-
-@dataclass(frozen=True)
-class Adjective:
-    """An adjective: masculine, feminine and (before a vowel sound) the second masculine, as in beau, belle, bel.
-
-    A trade behind "to be" is one too: "he is a baker, they are bakers" is "il est boulanger, ils sont boulangers".
-    """
-
-    english: str
-    english_plural: str
-    masculine: str
-    feminine: str
-    masculine_before_vowel: str
-    position: str
-    kinds: frozenset[str]
-
-    @property
-    def stands_first(self) -> bool:
-        """Whether French puts it before the noun."""
-        return self.position in ("before", "beside")
-
-
-@dataclass(frozen=True)
-class Verb:
-    """A verb in both languages.
-
-    `english` holds base, past and -ing form; `particle` the word behind it (look *for*); `preposition` what French
-    puts before the object (habiter *dans*); `objects`, `places` and `flags` are classes, see `VERBS`.
-    """
-
-    english: tuple[str, str, str]
-    particle: str
-    french: str
-    preposition: str
-    is_reflexive: bool
-    objects: frozenset[str]
-    places: frozenset[str]
-    flags: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Phrase:
-    """A fixed phrase in both languages; the French one is in the underlying form that `spelling.surface` joins."""
-
-    english: str
-    french: tuple[str, ...]
-    kinds: frozenset[str]
-
-
-def _rows(table: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
-
-
-def _english_plural(word: str) -> str:
-    if word.endswith(("s", "x", "ch", "sh")) or word in ("tomato", "hero"):
-        return word + "es"
-    return word[:-1] + "ies" if word[-1] == "y" and word[-2] not in "aeiou" else word + "s"
-
-
-def _noun(english: str, french: str, gender: str, kinds: str) -> Noun:
-    english, _, english_plural = english.partition("/")
-    french, _, french_plural = french.partition("/")
-    plurals = english_plural or _english_plural(english), french_plural or plural(french)
-    return Noun(english, plurals[0], french, plurals[1], gender == "f", frozenset(kinds.split()))
-
-
-def _adjective(english: str, french: str, position: str, kinds: str) -> Adjective:
-    masculine, _, rest = french.partition("/")
-    feminine, _, before_vowel = rest.partition("/")
-    feminine = feminine or (masculine if masculine.endswith("e") else masculine + "e")
-    singular, _, plural = english.partition("/")
-    forms = (masculine, feminine, before_vowel or masculine)
-    return Adjective(singular, plural or singular, *forms, position, frozenset(kinds.split()))
-
-
-def _verb(english: str, french: str, objects: str, places: str = "", flags: str = "") -> Verb:
-    base, past, ing, *particle = english.split()
-    is_reflexive = french.startswith("se ")
-    infinitive, _, preposition = french.removeprefix("se ").partition(" ")
-    classes = (frozenset(cell.split()) for cell in (objects, places, flags))
-    return Verb((base, past, ing), " ".join(particle), infinitive, preposition, is_reflexive, *classes)
-
-
-def _phrase(english: str, french: str, kinds: str = "") -> Phrase:
-    return Phrase(english, tuple(french.split()), frozenset(kinds.split()))
-
+__all__ = ["ADJECTIVES", "DESTINATIONS", "FEELINGS", "LOCATIONS", "NOUNS", "SPOTS", "TIMES", "VERBS"]
 
 # Irregular plurals stand after a slash. Classes say what can be eaten, opened, worn, owned and so on.
 NOUNS = [
-    _noun(*row)
-    for row in _rows("""
+    noun(*row)
+    for row in rows("""
 bread | pain | m | mass food fed
 cheese | fromage | m | mass food
 meat | viande | f | mass food cooked fed
@@ -155,11 +36,11 @@ tomato | tomate | f | food fruit
 bean | haricot | m | food fruit
 egg | œuf | m | food
 cake | gâteau | m | food cooked
-book | livre | m | text written given
+book | livre | m | text written given print
 letter | lettre | f | text written sent given
 story | histoire | f | text written
 poem | poème | m | text written
-newspaper | journal/journaux | m | text given
+newspaper | journal/journaux | m | text given print
 song | chanson | f | sound
 radio | radio | f | sound single
 music | musique | f | mass sound
@@ -183,11 +64,10 @@ window | fenêtre | f | opened part
 shirt | chemise | f | clothes washed
 coat | manteau | m | clothes washed
 hat | chapeau | m | clothes
-dress | robe | f | clothes washed
+jacket | veste | f | clothes washed
 train | train | m | transport
 bus | bus | m | transport
 plane | avion | m | transport
-boat | bateau | m | transport
 dog | chien | m | animal pet washed
 cat | chat | m | animal pet
 horse | cheval/chevaux | m | animal washed
@@ -231,8 +111,8 @@ Marie | Marie | f | name person adult
 # Position: before or after the noun, "beside" for before but never behind "to be", "predicate" for only behind it.
 # "passing" is what one can be often, always or never.
 ADJECTIVES = [
-    _adjective(*row)
-    for row in _rows("""
+    adjective(*row)
+    for row in rows("""
 big | grand | before | object animal building tree home
 small | petit | before | object animal building clothes tree home small
 beautiful | beau/belle/bel | before | object animal building clothes flower tree home text sound
@@ -265,16 +145,17 @@ a singer/singers | chanteur/chanteuse | predicate | kin speaker name
 """)
 ]
 
-# Flags: "sudden" has no progressive, "once" no "used to"; a "mishap" is both and nothing one wants, can or must;
-# "state" has no progressive and no past, and nobody asks where and when; "lasting" is a state without a future;
-# "generic" takes "le" where English has no article (I like bread: j'aime le pain); "to" needs a recipient.
+# Flags: "sudden" has no progressive, "once" no "used to"; a "mishap" only happens or happened; what is "brief" fills no
+# week; "state" has no progressive and no past, and nobody asks where and when; "lasting" is a state without a future;
+# "generic" takes "le" where English has no article (I like bread: j'aime le pain); "to" needs a recipient; what is
+# "joint" can be done with somebody.
 VERBS = [
-    _verb(*row)
-    for row in _rows("""
+    verb(*row)
+    for row in rows("""
 eat ate eating | manger | food | meal
 share shared sharing | partager | food | meal
-buy bought buying | acheter | home food drink ware object clothes text flower | shop
-sell sold selling | vendre | home food drink ware object clothes text flower | shop
+buy bought buying | acheter | home food drink ware object clothes print flower | shop
+sell sold selling | vendre | home food drink ware object clothes print flower | shop
 prepare prepared preparing | préparer | cooked | kitchen
 drink drank drinking | boire | drink | meal
 read read reading | lire | text | calm
@@ -303,7 +184,7 @@ talk talked talking about | parler de | show text person kin
 answer answered answering | répondre à | person kin
 enter entered entering | entrer dans | building home | | sudden
 live lived living in | habiter dans | home lived | | state
-have had having | avoir | home object small animal clothes money text | | state
+have had having | avoir | home object small animal clothes money print | | state
 want wanted wanting | vouloir | food drink object clothes | | lasting
 like liked liking | aimer | food drink text sound animal show | | lasting generic
 love loved loving | adorer | food drink text sound animal show | | lasting generic
@@ -311,31 +192,31 @@ know knew knowing | connaître | person building | | lasting
 give gave giving | donner | food small money flower given | | to
 send sent sending | envoyer | sent flower money | | to
 show showed showing | montrer | small text clothes | | to
-work worked working | travailler | | calm
-sleep slept sleeping | dormir | | calm beast
-swim swam swimming | nager | |
-travel travelled travelling | voyager | |
-sing sang singing | chanter | | out
-dance danced dancing | danser | | out
-play played playing | jouer | | out
-walk walked walking | marcher | | out
-run ran running | courir | | out beast
-leave left leaving | partir | |
-get got getting up | se lever | |
+work worked working | travailler | | calm | joint
+sleep slept sleeping | dormir | | calm
+swim swam swimming | nager | | lake | joint
+travel travelled travelling | voyager | | way | joint
+sing sang singing | chanter | | out | joint
+dance danced dancing | danser | | out | joint
+play played playing | jouer | | out | joint
+walk walked walking | marcher | | out | joint
+run ran running | courir | | out | joint
+leave left leaving | partir | | way early | joint
+get got getting up | se lever | | early | brief
 rest rested resting | se reposer | | calm
 have had having fun | se amuser | | out
-get got getting dressed | se habiller | |
-hurry hurried hurrying | se dépêcher | |
-go went going to | aller à | | destination
-come came coming back from | revenir de | | destination | sudden
-arrive arrived arriving at | arriver à | | destination | sudden
+get got getting dressed | se habiller | | home | brief
+hurry hurried hurrying | se dépêcher | | | brief
+go went going to | aller à | | destination | joint
+come came coming back from | revenir de | | destination | sudden joint
+arrive arrived arriving at | arriver à | | destination | sudden joint
 """)
 ]
 
 LOCATIONS = [
-    _phrase(*row)
-    for row in _rows("""
-at home | à la maison | meal calm
+    phrase(*row)
+    for row in rows("""
+at home | à la maison | meal calm home
 at the restaurant | à le restaurant | meal
 at the hotel | à le hôtel | meal calm
 in the kitchen | dans la cuisine | meal kitchen
@@ -346,12 +227,19 @@ in the street | dans la rue | out
 at school | à la école | out meal
 at the market | à le marché | shop
 in town | en ville | shop
+in the lake | dans le lac | lake
+in the sea | dans la mer | lake
+by train | en train | way
+by plane | en avion | way
+by car | en voiture | way
+early | tôt | early
+late | tard | early
 """)
 ]
 
 DESTINATIONS = [
-    _phrase(*row)
-    for row in _rows("""
+    phrase(*row)
+    for row in rows("""
 the market | le marché
 school | la école
 the station | la gare
@@ -367,8 +255,8 @@ the church | la église
 
 # Where a thing or a being can be, for "there is" and "where is".
 SPOTS = [
-    _phrase(*row)
-    for row in _rows("""
+    phrase(*row)
+    for row in rows("""
 on the table | sur la table | food drink small given
 in the kitchen | dans la cuisine | food drink small person pet
 in the house | dans la maison | small given object person pet clothes
@@ -381,8 +269,8 @@ under the tree | sous le arbre | animal person
 
 # English "to be", French "avoir".
 FEELINGS = [
-    _phrase(*row)
-    for row in _rows("""
+    phrase(*row)
+    for row in rows("""
 hungry | faim
 thirsty | soif
 cold | froid
@@ -394,18 +282,18 @@ right | raison
 
 # Classes: the tenses with which the time may stand.
 TIMES = [
-    _phrase(*row)
-    for row in _rows("""
+    phrase(*row)
+    for row in rows("""
 now | maintenant | progressive can must
 today | aujourd'hui | past future near can must want progressive
 every day | tous les jours | present future imperfect must
 in the morning | le matin | present imperfect
 in the evening | le soir | present imperfect
 yesterday | hier | past
-last week | la semaine dernière | past
+last week | la semaine dernière | past week
 this morning | ce matin | past
 tomorrow | demain | future near must
-next week | la semaine prochaine | future near
+next week | la semaine prochaine | future near week
 this evening | ce soir | future near want
 """)
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from glassformer.phrasebook.chance import Chance
-from glassformer.phrasebook.lexicon import ADJECTIVES, NOUNS, Adjective, Noun
+from glassformer.phrasebook.lexicon import ADJECTIVES, NOUNS
 from glassformer.phrasebook.sentence import PRONOUNS, NounPhrase, Subject
+from glassformer.phrasebook.words import Adjective, Noun
 
 __all__ = ["described_by", "draw_person", "draw_subject", "draw_thing", "kinds_of", "nouns_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from glassformer.phrasebook.lexicon import Adjective, Noun, Phrase, Verb
+from glassformer.phrasebook.words import Adjective, Noun, Phrase, Verb
 
 __all__ = ["PRONOUNS", "WHO", "Clause", "NounPhrase", "Pronoun", "Subject"]
 
@@ -79,6 +79,7 @@ class Clause:
     pronoun: Pronoun | None = None
     recipient: NounPhrase | None = None
     place: Phrase | None = None
+    companion: NounPhrase | None = None
     time: Phrase | None = None
     adverb: str = ""
     question: str = ""

@@ -75,7 +75,7 @@ def load_model_folder(path: str | Path) -> ModelFolder:
             "Check the name; a run writes its model after its first validation.",
         )
     saved = _read_json(path / CONFIG)
-    hashes = saved.pop("vocab_sha256", {})
+    hashes = saved.pop("vocab_sha256", None)
     saved["generation"] = _read_json(path / GENERATION)
     config = config_from_dict(saved, str(path / CONFIG))
     tokenizer = Tokenizer.load(path / TOKENIZER)
@@ -88,14 +88,14 @@ def load_model_folder(path: str | Path) -> ModelFolder:
     return ModelFolder(path, config, model.eval(), tokenizer, src_tokenizer, metrics)
 
 
-def _check_vocabulary(name: str, tokenizer: Tokenizer, n_rows: int, hashes: dict[str, str]) -> None:
+def _check_vocabulary(name: str, tokenizer: Tokenizer, n_rows: int, hashes: Any) -> None:
     if tokenizer.vocab_size > n_rows:
         raise TokenizerError(
             f"The {name} has {tokenizer.vocab_size} entries and the model {n_rows} rows.",
             "Every id needs a row.",
             "Use the tokenizer that the model was trained with.",
         )
-    if hashes and hashes.get(name) != tokenizer.vocab_hash:
+    if not isinstance(hashes, dict) or hashes.get(name) != tokenizer.vocab_hash:
         raise TokenizerError(
             f"The {name} is not the one that the model was trained with (its vocabulary has another checksum).",
             "The entries and their order must be the same.",
@@ -110,7 +110,7 @@ def _json(content: dict[str, Any]) -> str:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}).", "A JSON file was expected.", "Restore it from a copy."
         ) from error

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassformer import __version__
-from glassformer.config import Config
+from glassformer.config import Config, DataConfig
 from glassformer.data.prepare import prepare
 from glassformer.data.store import TokenStore
 from glassformer.data.stream import BatchStream
-from glassformer.errors import ConfigError
+from glassformer.errors import ConfigError, TrainingError
 from glassformer.model import EncoderDecoder, build_model
 from glassformer.resolve import Resolved, config_from_dict, config_to_dict
 from glassformer.tasks.model_card import model_card
@@ -32,7 +32,7 @@ from glassformer.text.readers import PairReader
 from glassformer.text.report import Report
 from glassformer.text.split import Part
 from glassformer.text.tokenizer import Tokenizer, choose_vocab_size
-from glassformer.training.checkpoint import Checkpoints, load_tensors, write_text
+from glassformer.training.checkpoint import Checkpoints, explained, load_state, load_tensors, write_text
 from glassformer.training.objectives import TranslationLoss
 from glassformer.training.parallel import Parallel
 from glassformer.training.plan import Plan, batch_plan, make_plan
@@ -41,7 +41,7 @@ from glassformer.training.trainer import RunLength, Trainer, TrainerState
 
 __all__ = ["TrainingRequest", "train_translator"]
 
-MAX_TOKENIZER_TEXTS = 1_000_000  # texts of each language that the vocabulary is learned from; every k-th of more
+MAX_TOKENIZER_ROWS = 200_000  # rows that the vocabulary is learned from; every k-th of more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +90,14 @@ def train_translator(request: TrainingRequest) -> dict[str, Any]:
     parallel = Parallel.start()
     run = _Run(request, parallel)
     if run.is_finished():
-        request.say(f"{request.out} is finished already; nothing to do.")
-        return run.metrics()
-    if parallel.is_main:
-        run.prepare()
-    parallel.sum([0.0])  # the others wait for the data
-    state = run.train()
-    metrics = run.finish(state) if parallel.is_main else {}
+        run.say(f"{request.out} is finished already; nothing to do.")
+        metrics = run.metrics()
+    else:
+        if parallel.is_main:
+            run.prepare()
+        parallel.sum([0.0])  # the others wait for the data
+        state = run.train()
+        metrics = run.finish(state) if parallel.is_main else {}
     parallel.finish()
     return metrics
 
@@ -125,7 +126,7 @@ class _Run:
                     "A new run needs a folder of its own.",
                     "Go on with --resume, or choose another --out.",
                 )
-            saved = self._saved("request")
+            saved = self._saved("request") or {}
             changed = [key for key in wanted if json.loads(json.dumps(wanted[key])) != saved.get(key)]
             if changed:
                 raise ConfigError(
@@ -138,14 +139,21 @@ class _Run:
             return
         if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"--out {self.out} is a file.", "A folder was expected.", "Choose another name.")
-        self.out.mkdir(parents=True, exist_ok=True)
+        if self.out.is_dir() and any(not file.name.startswith(".") for file in self.out.iterdir()):
+            raise ConfigError(
+                f"--out {self.out} holds other files.",
+                "A run needs a folder of its own, where it writes README.md, config.json, data/ and more.",
+                "Choose a new name.",
+            )
+        with explained(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
         self._save("request", wanted)
 
     def _saved(self, key: str) -> Any:
         path = self.out / "run.json"
         try:
-            return json.loads(path.read_text(encoding="utf-8")).get(key) if path.exists() else None
-        except ValueError as error:
+            return dict(json.loads(path.read_text(encoding="utf-8"))).get(key) if path.exists() else None
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise ConfigError(f"{path} is damaged ({error}).", "JSON was expected.", "Start a new run.") from error
 
     def _save(self, key: str, value: Any) -> None:
@@ -167,14 +175,14 @@ class _Run:
         """Checks the data, learns the vocabulary, tokenises, and plans the run; what is done already stays."""
         if self._saved("plan"):
             return
-        config, say = self.request.resolved.config, self.say
+        data, say = self._data_config(), self.say
         reader = self._reader(self.request.data)
         valid_reader = self._reader(self.request.valid) if self.request.valid else None
         say(f"Reading {', '.join(self.request.data)}")
-        report = check(reader, valid_reader, config.data)
+        report = check(reader, valid_reader, data)
         self.request.show_report(report)
         if valid_reader is None:
-            share = min(config.data.valid_rows / max(report.n_used, 1), 0.1)
+            share = min(data.valid_rows / max(report.n_used, 1), 0.1)
             train: Any = Part(reader, valid_share=share, is_valid=False)
             valid: Any = Part(reader, valid_share=share, is_valid=True)
             say(f"Held out for validation: about {share:.1%} of the rows, chosen by their source text (no --valid).")
@@ -188,6 +196,12 @@ class _Run:
         plan = self._plan(tokenizer, src_tokenizer)
         self._save("plan", {"config": config_to_dict(plan.config), "length": asdict(plan.length)})
 
+    def _data_config(self) -> DataConfig:
+        """The settings of the data, where no text is longer than the model has positions."""
+        config = self.request.resolved.config
+        bound = config.model.max_positions or config.data.max_tokens
+        return replace(config.data, max_tokens=min(config.data.max_tokens, bound))
+
     def _reader(self, paths: Sequence[str]) -> PairReader:
         data = self.request.resolved.config.data
         return PairReader(paths, src=data.src, tgt=data.tgt, encoding=data.encoding, is_strict=data.is_strict)
@@ -200,7 +214,7 @@ class _Run:
             n_words = sum(side.n_words for side in report.sides)
             size, reason = choose_vocab_size(n_words, sum(side.n_chars for side in report.sides))
             self.say(f"tokenizer.vocab_size={size}: {reason}")
-        step = max(1, -(-report.n_rows // MAX_TOKENIZER_TEXTS))
+        step = max(1, -(-report.n_rows // MAX_TOKENIZER_ROWS))
         if step > 1:
             self.say(f"The vocabulary is learned from every {step}th row.")
 
@@ -216,7 +230,9 @@ class _Run:
             if not path.exists():
                 Tokenizer.train(texts(*sides), config, vocab_size=size).save(path)
             found.append(Tokenizer.load(path))
-            self.say(f"Vocabulary of {' and '.join(sides)}: {found[-1].vocab_size:,} entries ({config.kind}).")
+            n_entries = found[-1].vocab_size
+            fewer = f"; the texts support no more of the {size:,} wanted" if n_entries < size else ""
+            self.say(f"Vocabulary of {' and '.join(sides)}: {n_entries:,} entries ({config.kind}){fewer}.")
         return found[0], found[-1]
 
     def _vocabularies(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -226,7 +242,7 @@ class _Run:
 
     def _store(self, name: str, pairs: Any, src_tokenizer: Tokenizer, tokenizer: Tokenizer) -> None:
         """Tokenises one part into its store, unless that is there, and says what was left out and why."""
-        folder, config = self.data / name, self.request.resolved.config
+        folder, config = self.data / name, self.request.resolved.config.tokenizer
         if not (folder / "store.json").exists():
             shutil.rmtree(folder, ignore_errors=True)
             is_train = name == "train"
@@ -235,9 +251,9 @@ class _Run:
                 src_tokenizer,
                 tokenizer,
                 folder,
-                config.data,
-                n_variants=config.tokenizer.n_variants if is_train and config.tokenizer.bpe_dropout else 1,
-                bpe_dropout=config.tokenizer.bpe_dropout if is_train else 0.0,
+                self._data_config(),
+                n_variants=config.n_variants,
+                bpe_dropout=config.bpe_dropout if is_train else 0.0,
             )
         store = TokenStore.open(folder)
         left_out = ", ".join(f"{entry['count']:,} {reason}" for reason, entry in store.excluded.items())
@@ -258,9 +274,6 @@ class _Run:
                 "Leave model.family out, or choose another preset.",
             )
         is_shared = src_tokenizer is tokenizer or tokenizer.vocab_hash == src_tokenizer.vocab_hash
-        wanted = config.model.vocab_size if "model.vocab_size" in chosen else None
-        if wanted is not None and wanted < tokenizer.vocab_size and resolved.origin["model.vocab_size"] != "preset":
-            chosen.discard("model.vocab_size")
         model = replace(
             config.model,
             vocab_size=tokenizer.vocab_size,
@@ -271,15 +284,16 @@ class _Run:
             eos_id=tokenizer.eos_id,
             unk_id=tokenizer.unk_id,
         )
+        if "model.vocab_size" in chosen and model.vocab_size != config.model.vocab_size:
+            self.say(
+                f"model.vocab_size={model.vocab_size} instead of {config.model.vocab_size}: that of the vocabulary."
+            )
         if model.tying != config.model.tying:
             self.say("model.tying=decoder: two vocabularies cannot share one table.")
-        if model.max_positions is not None:
-            config = replace(
-                config, data=replace(config.data, max_tokens=min(config.data.max_tokens, model.max_positions))
-            )
         store = TokenStore.open(self.data / "train")
         self._use_threads(config)
-        plan = make_plan(replace(config, model=model), store, chosen=chosen, elapsed_s=self.request.elapsed_s)
+        config = replace(config, model=model, data=self._data_config())
+        plan = make_plan(config, store, chosen=chosen, elapsed_s=self.request.elapsed_s)
         for reason in plan.reasons:
             self.say(reason)
         return plan
@@ -302,7 +316,6 @@ class _Run:
         torch.manual_seed(config.training.seed)
         model = build_model(config.model).to(device)
         assert isinstance(model, EncoderDecoder)
-        self.model = model
         parallel = self.parallel
         stream = BatchStream(
             batch_plan(config, store),
@@ -326,11 +339,13 @@ class _Run:
             validate=validator,
             on_best=self._save_best,
         )
+        assert isinstance(trainer.plain_model, EncoderDecoder)
+        self.model = trainer.plain_model
         updates = checkpoints.updates()
         if updates:
             trainer.resume(updates[-1])
             self.say(f"Resumed from update {updates[-1]}.")
-        self.log.rewind(trainer.state.update)
+        self.log.rewind(trainer.state.update, trainer.state.groups)
         n_parameters = sum(parameter.numel() for parameter in model.parameters())
         self.say(
             f"Training {n_parameters:,} parameters in {config.training.precision} on {device}, "
@@ -368,11 +383,17 @@ class _Run:
 
     def finish(self, state: TrainerState) -> dict[str, Any]:
         """Measures the best model on the test data, or on the validation data, and saves it with its figures."""
+        if state.best_update is None:
+            raise TrainingError(
+                f"No validation gave a finite {self.config.validation.metric}.",
+                "The best of them becomes the model.",
+                "Lower training.lr or raise training.warmup_steps, and start a new run.",
+            )
         best = load_tensors(self.out / "model.safetensors")
         k = self.config.training.average_last
         if k:
             best = self._better_of(best, self._average(k))
-        _fill(self.model, best)
+        load_state(self.model, best, "The best model")
         budget_s = self.config.training.budget_s
         time_left = None if budget_s is None else budget_s - self.request.elapsed_s() - 1.0
         part = "test" if self.request.test else "validation"
@@ -388,9 +409,9 @@ class _Run:
             "pairs_seen": state.pairs,
         }
         self._save_model(best, metrics)
-        self._save("is_finished", True)
         self.log.write("finished", **metrics)
         self.log.draw(self.out / "learning-curve.svg")
+        self._save("is_finished", True)
         self.say(
             f"Done after {duration(self.request.elapsed_s())}: {state.update:,} updates; "
             f"{part} loss {metrics['loss']:.3f}, BLEU {metrics['bleu']:.1f}, chrF {metrics['chrf']:.1f}, "
@@ -409,16 +430,10 @@ class _Run:
         validator = TranslationValidator(self.valid, self.config, self.src_tokenizer, self.tokenizer, say=self.say)
         losses = []
         for weights in (best, average):
-            _fill(self.model, weights)
+            load_state(self.model, weights, "The checkpoint")
             losses.append(validator.loss(self.model).loss)
         self.say(f"Validation loss {losses[0]:.4f} of the best checkpoint, {losses[1]:.4f} of the average.")
         return average if losses[1] < losses[0] else best
-
-
-def _fill(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
 
 
 def _command() -> str:

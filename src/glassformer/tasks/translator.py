@@ -129,6 +129,8 @@ class Translator:
         """Cross-attention of a translation that this translator made of a (short) text, by the reference equation."""
         src_ids = self.src_tokenizer.encode(text.strip(), add_eos=True)
         tgt_ids = translation.ids
+        if not tgt_ids:
+            return Alignment(src_pieces=self.src_tokenizer.pieces(src_ids), tgt_pieces=[], weights=[])
         src, tgt = torch.tensor([src_ids]), torch.tensor([[self.tokenizer.bos_id, *tgt_ids[:-1]]])
         cross = torch.stack(attention_maps(self.model, src, tgt)["cross"])  # [layers, 1, H, T, S]
         return Alignment(

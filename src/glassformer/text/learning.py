@@ -195,8 +195,8 @@ def _ordered(pieces: list[tuple[str, float]], n_pieces: int) -> list[tuple[str, 
     return [(piece, score) for piece, score in ordered if len(piece) == 1 or piece in longer]
 
 
-def require_known(state: dict[str, Any], library: tokenizers.Tokenizer) -> None:
-    """Refuses a file whose text could become special tokens, or whose pieces this class could not turn into bytes."""
+def require_known(state: dict[str, Any], library: Tokenizer) -> None:
+    """Refuses a file whose text could become special tokens, or with pieces that are not made of bytes."""
     vocab = library.get_vocab()
     names = sorted(vocab, key=vocab.__getitem__)
     alphabet = set(BYTE_CHARS)

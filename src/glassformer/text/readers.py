@@ -210,41 +210,48 @@ class PairReader:
         return Pair(src, tgt, domain if isinstance(domain, str) else None, row)
 
     def _csv(self) -> Iterator[Pair]:
-        too_long: list[int] = []
-        reader = csv.reader(self._csv_lines(too_long), strict=True)
+        reader = csv.reader(self._csv_lines(), strict=True)
         columns: tuple[int, ...] | None = None
-        before = 0
+        n_before = 0
         while True:
-            row, reason = before + 1, ""
+            pair: Pair | str
             fields: list[str] = []
             try:
                 fields = next(reader)
+                pair = ""
             except StopIteration:
                 return
             except csv.Error as error:
-                reason = f"broken CSV ({error})"
-            n_lines, before = reader.line_num - before, reader.line_num
+                pair = f"broken CSV ({error})"
+            row, n_lines, n_before = n_before + 1, reader.line_num - n_before, reader.line_num
             if columns is None and (columns := self._header(fields)):
                 continue
-            self.n_rows += n_lines if reason else 1
-            if too_long:
-                reason = _TOO_LONG
-                too_long.clear()
-            if not reason and not fields:
-                reason = "blank line"
-            picked = [fields[i] if i < len(fields) else None for i in columns] if columns else fields
-            if not reason and (not 2 <= len(picked) <= 3 or None in picked[:2]):
-                reason = "1 column" if len(fields) == 1 else "wrong number of columns"
-            if reason:
-                self._reject(row, reason, n_lines)
+            n_rows = n_lines if pair else 1  # what else stood in a broken record cannot be known
+            self.n_rows += n_rows
+            pair = pair or self._from_csv(fields, columns, row)
+            if isinstance(pair, str):
+                self._reject(row, pair, n_rows)
             else:
-                yield Pair(picked[0], picked[1], (picked[2] or None) if len(picked) == 3 else None, row)  # type: ignore[arg-type]
+                yield pair
 
-    def _csv_lines(self, too_long: list[int]) -> Iterator[str]:
-        for row, line in enumerate(self._lines(self.paths[0]), 1):
-            if line is None:
-                too_long.append(row)
-            yield (line or "") + "\n"
+    def _csv_lines(self) -> Iterator[str]:
+        for line in self._lines(self.paths[0]):
+            yield f'"{_TOO_LONG}"\n' if line is None else f"{line}\n"
+
+    @staticmethod
+    def _from_csv(fields: list[str], columns: tuple[int, ...] | None, row: int) -> Pair | str:
+        """The pair of one record, or what is wrong with it."""
+        if not fields:
+            return "blank line"
+        if fields == [_TOO_LONG]:
+            return _TOO_LONG
+        if columns and len(fields) > max(columns):
+            fields = [fields[i] for i in columns]
+        elif columns or len(fields) < 2:
+            return "too few columns"
+        elif len(fields) > 3:
+            return "more than 3 columns"
+        return Pair(fields[0], fields[1], (fields[2] or None) if len(fields) == 3 else None, row)
 
     def _header(self, fields: list[str]) -> tuple[int, ...]:
         """The places of source, target and domain if these fields are names of columns; else nothing."""

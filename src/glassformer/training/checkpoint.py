@@ -17,11 +17,12 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import CheckpointError
+from glassformer.errors import CheckpointError, GlassformerError
 
 __all__ = [
     "Checkpoint",
     "Checkpoints",
+    "explained",
     "load_state",
     "load_tensors",
     "save_tensors",
@@ -30,32 +31,47 @@ __all__ = [
 ]
 
 
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Says in three sentences that a file could not be written. Exit code 1: the call itself was right."""
+    try:
+        yield
+    except (OSError, safetensors.SafetensorError) as error:
+        raise GlassformerError(
+            f"{path} could not be written ({getattr(error, 'strerror', None) or error}).",
+            "What was saved before is untouched.",
+            "Make room or choose another folder, then go on with --resume.",
+        ) from error
+
+
+@contextmanager
+def _written_beside(path: Path) -> Iterator[Path]:
+    """Gives a temporary name; what is written there is synced and renamed to `path`, or removed after an error."""
+    temporary = path.with_name(f".{path.name}.partial")
+    with explained(path):
+        try:
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise _disk_error(path, error) from error
+    with _written_beside(path) as temporary:
+        # Names from a command line that is not UTF-8 keep their bytes.
+        temporary.write_text(text, encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Writes tensors as safetensors, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.partial")
     contiguous = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
-    try:
+    with _written_beside(path) as temporary:
         safetensors.torch.save_file(contiguous, temporary, metadata)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        raise _disk_error(path, error) from error
+        temporary.chmod(0o644)  # the library makes it private to its owner
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -96,17 +112,16 @@ def write_folder(path: Path) -> Iterator[Path]:
     """Gives a temporary folder that takes the name `path` when the block ends well, and is removed otherwise."""
     temporary = path.with_name(f".{path.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        _sync(temporary)
-        shutil.rmtree(path, ignore_errors=True)
-        temporary.rename(path)
-        _sync(path.parent)
-    except OSError as error:
-        raise _disk_error(path, error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with explained(path):
+        try:
+            temporary.mkdir(parents=True)
+            yield temporary
+            _sync(temporary)
+            shutil.rmtree(path, ignore_errors=True)
+            temporary.rename(path)
+            _sync(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -144,8 +159,8 @@ class Checkpoints:
             if checkpoint.average:
                 save_tensors(folder / "average.safetensors", checkpoint.average)
             sums = {path.name: _sha256(path) for path in sorted(folder.glob("*.safetensors"))}
-            state = {"update": checkpoint.update, "sha256": sums, "state": checkpoint.state}
-            write_text(folder / "state.json", json.dumps(state, indent=1, allow_nan=False))
+            content = {"update": checkpoint.update, "files": sums, "state": checkpoint.state}
+            write_text(folder / "state.json", json.dumps({"sha256": _digest(content), "checkpoint": content}, indent=1))
         for update in self.updates()[: -self.keep_last]:
             shutil.rmtree(self.path(update), ignore_errors=True)
 
@@ -154,9 +169,10 @@ class Checkpoints:
         folder = self.path(update)
         try:
             saved = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-            sums, state = dict(saved["sha256"]), dict(saved["state"])
-            is_whole = all(_sha256(folder / name) == digest for name, digest in sums.items())
-        except (OSError, ValueError, KeyError, TypeError):
+            sums, state = saved["checkpoint"]["files"], saved["checkpoint"]["state"]
+            is_whole = saved["sha256"] == _digest(saved["checkpoint"])
+            is_whole = is_whole and all(_sha256(folder / name) == digest for name, digest in sums.items())
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             is_whole = False
         if not is_whole:
             raise CheckpointError(
@@ -173,6 +189,11 @@ class Checkpoints:
         )
 
 
+def _digest(content: dict[str, Any]) -> str:
+    """Of the JSON content; what stands in a file is read back to the same text."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         digest = hashlib.sha256()
@@ -187,11 +208,3 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _disk_error(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"{path} could not be written ({error}).",
-        "What was saved before is untouched.",
-        "Make room or choose another folder, then go on with --resume.",
-    )

@@ -55,8 +55,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         grad_x = torch.empty_like(x) if needs_grad else None
         grad_weight = torch.zeros_like(weight) if needs_grad else None
         grad_bias = torch.zeros_like(bias) if needs_grad and bias is not None else None
-        loss = x.new_zeros((), dtype=torch.float32)
-        nll = x.new_zeros((), dtype=torch.float32)
+        loss = x.new_zeros((), dtype=torch.float64)  # rounding must not depend on the cut into batches
+        nll = torch.zeros_like(loss)
         for start in range(0, len(x), CHUNK_ROWS):
             part, target = rows[start : start + CHUNK_ROWS], targets[start : start + CHUNK_ROWS, None]
             logits = (part @ w.t()).to(weight.dtype)  # [C, V]
@@ -67,8 +67,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             mean = logits.mean(1) if smoothing else 0.0
             total = logits.exp_().sum(1)
             log_total = total.log()
-            nll += (log_total - chosen).sum()
-            loss += (log_total - (1 - smoothing) * chosen - smoothing * mean).sum()
+            nll += (log_total - chosen).sum(dtype=nll.dtype)
+            loss += (log_total - (1 - smoothing) * chosen - smoothing * mean).sum(dtype=loss.dtype)
             if grad_x is None or grad_weight is None:
                 continue
             grad = logits.div_(total[:, None])  # softmax; now minus the target distribution
@@ -113,7 +113,8 @@ def projected_cross_entropy(
         dtype: Of the matrix products; unset: that of the features.
 
     Returns:
-        The smoothed loss and the plain negative log-likelihood (without gradient), both summed over real targets.
+        The smoothed loss and the plain negative log-likelihood (without gradient), both summed over real targets
+        in float64.
 
     Cost: 3 products of 2·N·D·V FLOPs when gradients are needed, N the real targets; memory of 512 rows of logits.
     """

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.config import TrainingConfig
+from glassformer.errors import CheckpointError
 
 __all__ = ["build_optimizers", "optimizer_state", "parameter_groups", "restore_optimizer", "set_lr"]
 
@@ -65,7 +66,7 @@ def set_lr(optimizers: Optimizers, factor: float) -> None:
 
 def optimizer_state(model: nn.Module, optimizers: Optimizers) -> dict[str, Tensor]:
     """All moments and step counts as `parameter/key` -> tensor."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     state = {}
     for optimizer in optimizers:
         for parameter, values in optimizer.state.items():
@@ -75,10 +76,16 @@ def optimizer_state(model: nn.Module, optimizers: Optimizers) -> dict[str, Tenso
 
 
 def restore_optimizer(model: nn.Module, optimizers: Optimizers, state: dict[str, Tensor]) -> None:
-    """Puts back what `optimizer_state` gave."""
+    """Puts back what `optimizer_state` gave; CheckpointError for a parameter that these optimizers do not have."""
     parameters = dict(model.named_parameters())
     owner = {p: opt for opt in optimizers for group in opt.param_groups for p in group["params"]}
     for name, value in state.items():
-        parameter_name, key = name.rsplit("/", 1)
-        parameter = parameters[parameter_name]
+        parameter_name, _, key = name.partition("/")
+        parameter = parameters.get(parameter_name)
+        if parameter is None or parameter not in owner:
+            raise CheckpointError(
+                f"The saved state of the optimizer has {name!r}.",
+                "Only parameters of this model were expected.",
+                "Use the checkpoint of one run.",
+            )
         owner[parameter].state[parameter][key] = value.clone()

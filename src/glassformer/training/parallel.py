@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,10 +14,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.model import Block
-from glassformer.training.checkpoint import load_state
-from glassformer.training.optimizer import optimizer_state, restore_optimizer
 
-__all__ = ["Parallel"]
+__all__ = ["Parallel", "spread", "whole"]
 
 
 @dataclass(frozen=True)
@@ -68,40 +66,31 @@ class Parallel:
         """The main process's value, in every process."""
         return self.sum([value if self.is_main else 0.0])[0]
 
-    def full_weights(self, model: nn.Module) -> dict[str, Tensor]:
-        """All weights in whole, by name, a tied one once; every process must call it."""
-        return {name: _whole(parameter.detach()) for name, parameter in model.named_parameters()}
-
-    def full_moments(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-        """The state of the optimizers in whole, as `parameter/key`; every process must call it."""
-        return {name: _whole(value) for name, value in optimizer_state(model, optimizers).items()}
-
-    def load(
-        self,
-        model: nn.Module,
-        optimizers: Sequence[torch.optim.Optimizer],
-        weights: dict[str, Tensor],
-        moments: dict[str, Tensor],
-    ) -> None:
-        """Puts back what `full_weights` and `full_moments` gave, whatever the number of processes was."""
-        parameters = dict(model.named_parameters())
-        shards = {name: _like(value, parameters[name]) for name, value in weights.items() if name in parameters}
-        load_state(model, shards, "The checkpoint")
-        restore_optimizer(model, optimizers, {k: _like(v, parameters[k.rsplit("/", 1)[0]]) for k, v in moments.items()})
-
     def finish(self) -> None:
         """Leaves the group."""
         if self.world_size > 1:
             dist.destroy_process_group()
 
 
-def _whole(tensor: Tensor) -> Tensor:
-    """A tensor that is spread over processes, gathered; another one as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors that are spread over processes, gathered; others as they are. Every process must call it."""
+    detached = {name: tensor.detach() for name, tensor in tensors.items()}
+    return {name: t.full_tensor() if isinstance(t, DTensor) else t for name, t in detached.items()}
 
 
-def _like(value: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor, spread as the parameter is; step counts and the like stay whole."""
+def spread(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What `whole` gave, on the devices and in the shards of the model's parameters, whatever they were before.
+
+    A key is the name of a parameter, or `parameter/moment`. Step counts and the like stay whole.
+    """
+    parameters = dict(model.named_parameters())
+    return {name: _like(value, parameters.get(name.partition("/")[0])) for name, value in tensors.items()}
+
+
+def _like(value: Tensor, parameter: Tensor | None) -> Tensor:
+    if parameter is None:
+        return value
+    value = value.to(parameter.device)
     if isinstance(parameter, DTensor) and value.shape == parameter.shape:
-        return distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)
+        return distribute_tensor(value, parameter.device_mesh, parameter.placements)
     return value

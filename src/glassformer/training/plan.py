@@ -25,6 +25,7 @@ __all__ = ["Plan", "batch_plan", "choose_precision", "make_plan", "measure_speed
 
 LAPTOP_PRESETS = ("medium", "small", "tiny")  # what a budget chooses among, largest first
 MIN_EPOCHS = 2.0  # a budget takes the largest preset that still sees the data about this often
+FEW_EPOCHS = 4.0  # below this, dropout costs time and learning and prevents nothing
 RESERVE_SHARE = 0.025  # of a budget, for the last evaluation and saving
 MEASURE_S = 4.0  # seconds of real updates that measure a preset
 PAIRS_WANTED = 3_000_000  # pairs seen in a run whose length nobody set
@@ -99,6 +100,10 @@ def make_plan(config: Config, store: TokenStore, *, chosen: set[str], elapsed_s:
         expected = float(total)
     else:
         expected = float(total)
+    n_epochs = expected / per_epoch
+    if "model.dropout" not in chosen and config.model.dropout and n_epochs < FEW_EPOCHS:
+        config = replace(config, model=replace(config.model, dropout=0.0))
+        reasons.append(f"model.dropout=0: {n_epochs:.1f} passes over the data, under {FEW_EPOCHS:g}, do not overfit.")
     warmup = training.warmup_steps
     if warmup is None:
         warmup = min(4000, max(1, round(expected / 20)))
@@ -137,7 +142,8 @@ def choose_precision() -> tuple[Literal["float32", "bf16"], str]:
     rates = {dtype: _product_rate(dtype, device) for dtype in (torch.float32, torch.bfloat16)}
     ratio = rates[torch.bfloat16] / rates[torch.float32]
     name: Literal["float32", "bf16"] = "bf16" if ratio >= 1.3 else "float32"
-    return name, f"training.precision={name}: a bf16 product takes 1/{ratio:.2f} of the float32 time on this machine."
+    reason = f"a bf16 product is {ratio:.2f} times as fast as a float32 one on this machine."
+    return name, f"training.precision={name}: {reason}"
 
 
 def measure_speed(config: Config, store: TokenStore, seconds: float) -> float:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from glassformer.errors import ConfigError
 from glassformer.svg import line_chart
+from glassformer.training.checkpoint import explained, write_text
 
 __all__ = ["RunLog", "StatusBar", "duration"]
 
@@ -40,18 +41,22 @@ class RunLog:
         self.is_main = is_main
         self._writer: _Writer | None = _tensorboard(folder) if use_tensorboard and is_main else None
 
-    def rewind(self, update: int) -> None:
-        """Drops the lines after an update, so that a resumed run leaves no gap and no line twice."""
+    def rewind(self, update: int, group: int) -> None:
+        """Drops the lines after an update and a group, so that a resumed run leaves no gap and no line twice."""
         if self.is_main and self.path.exists():
-            kept = [entry for entry in self.read() if entry.get("update", 0) <= update]
-            self.path.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
+            kept = [
+                entry
+                for entry in self.read()
+                if entry.get("update", update + 1) <= update and entry.get("group", 0) <= group
+            ]
+            write_text(self.path, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in kept))
 
     def write(self, event: str, **values: Any) -> None:
         """Adds one line; figures that are not finite become null."""
         if not self.is_main:
             return
         entry = {"event": event, **{k: _finite(v) for k, v in values.items()}}
-        with self.path.open("a", encoding="utf-8") as file:
+        with explained(self.path), self.path.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
         if self._writer is not None:
             for name, value in values.items():
@@ -78,7 +83,7 @@ class RunLog:
 
         curves = {"training": series("train", "nll"), "validation": series("validation", "loss")}
         picture = line_chart(curves, title="Learning curve", x_label="update", y_label="nats per target token")
-        path.write_text(picture, encoding="utf-8")
+        write_text(path, picture)
 
 
 class StatusBar:
@@ -132,5 +137,5 @@ def _tensorboard(folder: Path) -> _Writer:
             "It is an extra.",
             "Run `pip install 'glassformer[tensorboard]'`, or leave the switch off.",
         ) from error
-    writer: _Writer = SummaryWriter(folder / "tensorboard")  # type: ignore[no-untyped-call]
+    writer: _Writer = SummaryWriter(folder / "tensorboard")
     return writer

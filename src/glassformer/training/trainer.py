@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ from glassformer.config import TrainingConfig, ValidationConfig
 from glassformer.data.stream import BatchStream, UpdateGroup
 from glassformer.errors import CheckpointError, GlassformerError, TrainingError
 from glassformer.training.checkpoint import Checkpoint, Checkpoints, load_state
-from glassformer.training.optimizer import build_optimizers, set_lr
-from glassformer.training.parallel import Parallel
+from glassformer.training.optimizer import build_optimizers, optimizer_state, restore_optimizer, set_lr
+from glassformer.training.parallel import Parallel, spread, whole
 from glassformer.training.progress import RunLog, StatusBar, duration
 from glassformer.training.schedule import lr_factor
 
@@ -31,6 +32,7 @@ Validator = Callable[[nn.Module], dict[str, float]]
 OnBest = Callable[[dict[str, Tensor], dict[str, float]], None]
 
 N_VALIDATIONS = 10  # of a run, when validation.every is unset
+SAME_SIGNAL_S = 0.5  # a launcher passes on a signal that a terminal has sent to all already
 
 
 class Interrupted(GlassformerError):
@@ -106,16 +108,18 @@ class Trainer:
         self.checkpoints, self.log, self.parallel = checkpoints, log, parallel
         self.validate, self.on_best = validate, on_best
         self.device = next(model.parameters()).device
-        self.precise_model = copy.deepcopy(model) if config.fsdp and parallel.world_size > 1 else model
+        is_changed = config.compile or (config.fsdp and parallel.world_size > 1)
+        self.plain_model = copy.deepcopy(model) if is_changed else model  # for validation
         self.loss = parallel.wrap(loss, fsdp=config.fsdp)
         if config.compile:
             for module in model.modules():
                 if type(module).__name__ == "Block":
                     module.compile()
         self.optimizers = build_optimizers(model, config, lr=length.lr)
-        self.average = [p.detach().clone() for p in model.parameters()] if config.ema_decay else []
+        self.average = {n: p.detach().clone() for n, p in model.named_parameters()} if config.ema_decay else {}
         self.state = TrainerState()
-        self._signal = 0
+        self._received, self._received_s = 0, 0.0  # signal that came to this process, and when
+        self._signal = 0  # what all processes have agreed to obey
         self._saved_s = 0.0
         self._saved = (0, -1)
         self._speed = 0.0
@@ -163,8 +167,7 @@ class Trainer:
         if state.update and (is_periodic or is_late):
             self._save()
         if self._signal:
-            if state.update:
-                self._save()
+            self._save()
             raise Interrupted(self._signal, state.update)
 
     def _update(self, group: UpdateGroup, started: float) -> None:
@@ -183,8 +186,9 @@ class Trainer:
         norm = self._clip()
         state.groups += 1
         elapsed_s = time.monotonic() - started if parallel.is_main else 0.0
-        nll, state.elapsed_s, stop = parallel.sum([nll, elapsed_s, self._signal if parallel.is_main else 0])
-        self._signal = self._signal or int(stop)
+        signals = [self._received == number for number in (signal.SIGTERM, signal.SIGINT)]
+        nll, state.elapsed_s, n_term, n_int = parallel.sum([nll, elapsed_s, *signals])
+        self._signal = signal.SIGTERM if n_term else signal.SIGINT if n_int else 0
         is_finite = _is_finite(nll) and _is_finite(norm)
         factor = 0.0
         if is_finite and group.n_tokens:
@@ -256,19 +260,17 @@ class Trainer:
         if self.average:
             # A short memory at first, so that the average does not keep the random start.
             decay = min(self.config.ema_decay, (1 + self.state.update) / (10 + self.state.update))
-            torch._foreach_lerp_(self.average, [p.detach() for p in self.model.parameters()], 1 - decay)
+            weights = [parameter.detach() for parameter in self.model.parameters()]
+            torch._foreach_lerp_(list(self.average.values()), weights, 1 - decay)
 
     def _weights(self) -> dict[str, Tensor]:
         """The weights that count: the average when there is one."""
-        state = self.parallel.full_weights(self.model)
-        if self.average:
-            state = dict(zip(state, self.average, strict=True))
-        return state
+        return whole(self.average or dict(self.model.named_parameters()))
 
     @contextmanager
     def _evaluated(self, weights: dict[str, Tensor]) -> Iterator[nn.Module]:
         """A plain model with the given weights, in eval mode; the training weights are back afterwards."""
-        model = self.precise_model
+        model = self.plain_model
         kept = None if model is not self.model or not self.average else [p.detach().clone() for p in model.parameters()]
         if model is not self.model or self.average:
             load_state(model, weights, "the averaged weights")
@@ -308,19 +310,15 @@ class Trainer:
         moment = (state.update, state.validated_update)
         if moment == self._saved:
             return
-        weights = self.parallel.full_weights(self.model)
-        moments = self.parallel.full_moments(self.model, self.optimizers)
+        checkpoint = Checkpoint(
+            update=state.update,
+            weights=whole(dict(self.model.named_parameters())),
+            optimizer=whole(optimizer_state(self.model, self.optimizers)),
+            average=whole(self.average),
+            state={"trainer": asdict(state), "stream": self.stream.state_dict()},
+        )
         if self.parallel.is_main:
-            names = list(weights)
-            self.checkpoints.save(
-                Checkpoint(
-                    update=state.update,
-                    weights=weights,
-                    optimizer=moments,
-                    average=dict(zip(names, self.average, strict=True)) if self.average else {},
-                    state={"trainer": asdict(state), "stream": self.stream.state_dict()},
-                )
-            )
+            self.checkpoints.save(checkpoint)
         self._saved_s, self._saved = state.elapsed_s, moment
         self.parallel.sum([0.0])  # nobody goes on before the checkpoint is there
 
@@ -335,9 +333,11 @@ class Trainer:
                 f"Its state has {sorted(saved)}, and {sorted(known)} was expected.",
                 "Use the version that wrote it, or start the run again.",
             )
-        self.parallel.load(self.model, self.optimizers, checkpoint.weights, checkpoint.optimizer)
-        if self.average:
-            self.average = list(checkpoint.average.values())
+        place = str(self.checkpoints.path(update))
+        load_state(self.model, spread(self.model, checkpoint.weights), place)
+        restore_optimizer(self.model, self.optimizers, spread(self.model, checkpoint.optimizer))
+        average = spread(self.model, checkpoint.average)
+        self.average = {name: average[name] for name in self.average}
         self.state = TrainerState(**saved)
         self.stream.load_state_dict(checkpoint.state["stream"])
         self._saved_s, self._saved = self.state.elapsed_s, (update, self.state.validated_update)
@@ -346,12 +346,14 @@ class Trainer:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM ends the run after its update, the second one at once."""
+        """The first SIGINT or SIGTERM ends the run after its update, in all processes; the second one at once."""
 
         def handle(number: int, _: FrameType | None) -> None:
-            if self._signal:
-                raise KeyboardInterrupt
-            self._signal = number
+            if self._received:
+                if time.monotonic() - self._received_s < SAME_SIGNAL_S:
+                    return
+                sys.exit(128 + number)
+            self._received, self._received_s = number, time.monotonic()
             self.bar.print("Stopping after this update; once more stops at once.")
 
         kept = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

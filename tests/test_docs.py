@@ -1,0 +1,56 @@
+"""The documentation holds: its Python runs, its links lead somewhere, its commands exist, and its settings are known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from glassformer.cli import COMMANDS, cli
+from glassformer.resolve import resolve
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "README.md"])
+def test_python_of_a_page_runs_from_top_to_bottom(
+    page: str, capsys: pytest.CaptureFixture[str], trained_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained_folder)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)  # the project's own pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_settings_named_in_the_pages_are_known() -> None:
+    for page in PAGES:
+        for setting in re.findall(r"--set ([a-z_]+\.[a-z_0-9]+=[^\s`]+)", page.read_text(encoding="utf-8")):
+            resolve(None, None, [setting], {})
+
+
+def test_options_named_in_the_pages_exist() -> None:
+    for page in PAGES:
+        for line in re.findall(r"(?:^|`)\s*(?:\S*/)?glassformer ([a-z]+)([^`\n|]*)", page.read_text(encoding="utf-8"), re.M):
+            name, rest = line
+            if name not in COMMANDS:
+                continue
+            options = {opt for param in cli.get_command(None, name).params for opt in param.opts}  # type: ignore[union-attr, arg-type]
+            assert set(re.findall(r"--[a-z-]+", rest)) <= options | {"--help"}, (page.name, line)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    result = CliRunner().invoke(cli, [name, "--help"])
+    assert result.exit_code == 0 and "Usage" in result.output
