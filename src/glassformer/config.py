@@ -379,12 +379,8 @@ class GenerationConfig:
                 f"[{low}, {high}] was expected.",
                 f"Set {name} inside.",
             )
-        _require(
-            math.isfinite(self.alpha),
-            f"alpha={self.alpha} is not a number.",
-            "A finite number was expected.",
-            "Use 0.6.",
-        )
+        is_right = abs(self.alpha) <= 10  # beyond, powers of long outputs overflow
+        _require(is_right, f"alpha={self.alpha} is out of range.", "[-10, 10] was expected.", "Use 0.6.")
         _require(
             self.do_sample or self.n_best <= self.beam_size,
             f"n_best={self.n_best} with beam_size={self.beam_size}.",

@@ -280,6 +280,12 @@ def test_a_hypothesis_with_nowhere_to_go_dies_and_others_live():
     assert [h.ids for h in found] == [[A, EOS]]
 
 
+@pytest.mark.parametrize("alpha", [math.nan, math.inf, 1000])
+def test_alpha_whose_powers_overflow_is_an_error(alpha):
+    with pytest.raises(ConfigError, match="alpha"):
+        GenerationConfig(alpha=alpha)
+
+
 def test_length_penalty_values():
     assert LengthPenalty("gnmt", 0.6)(7) == pytest.approx(2**0.6)
     assert LengthPenalty("average", 2)(3) == 9

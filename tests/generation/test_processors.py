@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import pytest
 import torch
@@ -194,16 +193,12 @@ def test_when_every_token_is_banned_the_end_remains(beam_size):
     assert found.is_finished
 
 
-def test_no_repeat_ngram_does_not_grow_with_the_history():
-    """Four beams that swap at each step; with a scan of the history 2000 steps would take 4 times as long as 1000."""
-    tokens = torch.randint(300, (4, 2000), generator=torch.Generator().manual_seed(0))
-
-    def seconds(n_steps):
-        rule, logits, swap = NoRepeatNGram(3, 4), torch.zeros(4, 300), torch.tensor([1, 0, 0, 2])
-        began = time.process_time()
-        for t in range(n_steps):
-            rule(tokens[:, :t], logits)
-            rule.select(swap)
-        return time.process_time() - began
-
-    assert min(seconds(2000) for _ in range(3)) < 3 * min(seconds(1000) for _ in range(3))
+def test_no_repeat_ngram_reads_each_token_once():
+    """So its cost does not grow with the history: what was seen before may be gone from it."""
+    rule, zeros = NoRepeatNGram(3, 1), torch.zeros(1, 6)
+    history = torch.tensor([[1, 2, 3, 4, 2, 3]])
+    for t in range(1, 7):
+        only_last = history[:, :t].clone()
+        only_last[:, : t - 1] = 5
+        banned = rule(only_last, zeros.clone()).isneginf().nonzero()[:, 1]
+    assert banned.tolist() == [4]

@@ -12,6 +12,7 @@ from table_model import BOS, EOS, RecurrentDecoding, TableDecoding, limits, star
 from glassformer.config import GenerationConfig
 from glassformer.errors import ConfigError, GenerationError
 from glassformer.generation import generate
+from glassformer.generation.guard import check_logits
 from glassformer.generation.processors import Rules, Temperature
 from glassformer.generation.sampling import Sampler
 
@@ -65,6 +66,10 @@ def test_rows_with_mixed_temperatures():
         assert drawn[row].tolist() == [alone[row](history[:1], logits[:1]).item() for _ in range(300)]
     assert set(drawn[0].tolist()) == set(drawn[1].tolist()) == {1}
     assert len(set(drawn[3].tolist())) == 4
+    together.select(torch.tensor([2, 0]))  # settings and streams follow their rows
+    drawn = torch.stack([together(history[:2], logits[:2]) for _ in range(50)], 1)
+    assert drawn[0].tolist() == [alone[2](history[:1], logits[:1]).item() for _ in range(50)]
+    assert set(drawn[1].tolist()) == {1}
 
 
 def test_samples_do_not_depend_on_the_batch(sources):
@@ -182,3 +187,10 @@ def test_rules_do_not_write_into_the_models_logits():
 
     run(Fixed(), 1, replace(GREEDY, repetition_penalty=2.0, no_repeat_ngram_size=2), limit=3)
     assert torch.equal(Fixed.logits, torch.zeros(1, 4))
+
+
+def test_a_bad_row_among_several_of_an_item_names_its_item():
+    logits = torch.zeros(6, 4)  # items 7, 8, 9 with two rows each
+    logits[2, 1] = math.nan
+    with pytest.raises(GenerationError, match="item 8"):
+        check_logits(logits, [7, 8, 9])

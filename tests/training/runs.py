@@ -7,8 +7,10 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
+from collections.abc import Callable
 from itertools import islice
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -76,9 +78,9 @@ def run_cli(arguments: list[str], monkeypatch: Any) -> int:
 class Child:
     """The command line in a process of its own, whose output goes to a file."""
 
-    def __init__(self, arguments: list[str], output: Path) -> None:
+    def __init__(self, arguments: list[str], output: Path, environment: dict[str, str] | None = None) -> None:
         self.output = output
-        self.process: BaseProcess = _context.Process(target=_child, args=(arguments, str(output)))
+        self.process: BaseProcess = _context.Process(target=_child, args=(arguments, str(output), environment or {}))
         self.process.start()
 
     def send(self, number: int) -> None:
@@ -94,23 +96,38 @@ class Child:
             raise AssertionError(f"still running after {seconds} s: {self.text()}")
         return self.process.exitcode
 
-    def wait_for(self, path: Path, seconds: float = 60.0) -> None:
-        """Waits until a file is there (or the process has ended)."""
+    def wait_until(self, is_so: Callable[[], bool], seconds: float = 60.0) -> bool:
+        """Waits until something is so; False when the process has ended before."""
         end = time.monotonic() + seconds
-        while not path.exists() and self.process.is_alive() and time.monotonic() < end:
-            time.sleep(0.005)
+        while self.process.is_alive() and time.monotonic() < end:
+            if is_so():
+                return True
+            time.sleep(0.002)
+        assert time.monotonic() < end, self.text()
+        return False
 
     def text(self) -> str:
         return self.output.read_text(encoding="utf-8") if self.output.exists() else ""
 
 
-def _child(arguments: list[str], output: str) -> None:
+def _child(arguments: list[str], output: str, environment: dict[str, str]) -> None:
+    os.environ |= environment
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.fsync = lambda fd: None  # a killed process loses nothing that the system has
     sys.argv = ["glassformer", *arguments]
     main()
+
+
+def together(arguments: list[str], folder: Path, n_processes: int = 2) -> list[Child]:
+    """The command line in processes that form one group, as torchrun would start them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"WORLD_SIZE": str(n_processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(n_processes)]
+    return [Child(arguments, folder / f"rank-{rank['RANK']}.txt", shared | rank) for rank in ranks]
 
 
 def sha256(path: Path) -> str:

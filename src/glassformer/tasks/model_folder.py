@@ -44,7 +44,7 @@ def save_model_folder(
     metrics: dict[str, Any],
     card: str,
 ) -> None:
-    """Writes a model folder, each file whole or not at all; the weights come last."""
+    """Writes a model folder, each file whole or not at all; figures and card come after the weights they tell of."""
     path.mkdir(parents=True, exist_ok=True)
     tokenizer.save(path / TOKENIZER)
     if src_tokenizer is not tokenizer:
@@ -54,9 +54,9 @@ def save_model_folder(
     hashes = {"tokenizer": tokenizer.vocab_hash, "source_tokenizer": src_tokenizer.vocab_hash}
     write_text(path / CONFIG, _json(saved | {"vocab_sha256": hashes}))
     write_text(path / GENERATION, _json(generation))
+    save_tensors(path / WEIGHTS, weights, {"format": "pt"})
     write_text(path / METRICS, _json(metrics))
     write_text(path / CARD, card)
-    save_tensors(path / WEIGHTS, weights, {"format": "pt"})
 
 
 def load_model_folder(path: str | Path) -> ModelFolder:
@@ -77,7 +77,7 @@ def load_model_folder(path: str | Path) -> ModelFolder:
     saved = _read_json(path / CONFIG)
     hashes = saved.pop("vocab_sha256", None)
     saved["generation"] = _read_json(path / GENERATION)
-    config = config_from_dict(saved, str(path / CONFIG))
+    config = config_from_dict(saved, f"{path / CONFIG} and {GENERATION}")
     tokenizer = Tokenizer.load(path / TOKENIZER)
     src_tokenizer = Tokenizer.load(path / SRC_TOKENIZER) if (path / SRC_TOKENIZER).exists() else tokenizer
     _check_vocabulary("tokenizer", tokenizer, config.model.vocab_size, hashes)

@@ -8,14 +8,19 @@ from collections.abc import Callable
 __all__ = ["split_long"]
 
 # Where a text may be cut, best first: after a sentence's end, after a clause, at a space, anywhere.
-_CUTS = (re.compile(r"(?<=[.!?…。！？])\s+"), re.compile(r"(?<=[,;:،、])\s+"), re.compile(r"\s+"))
+_CUTS = (
+    re.compile(r"(?<=[.!?…؟])\s+|(?<=[。！？])(?![。！？」』）])\s*"),
+    re.compile(r"(?<=[,;:،])\s+|(?<=[、，；])\s*"),
+    re.compile(r"\s+"),
+)
+_NO_SPACE_AFTER = "。！？」』）、，；"
 
 
 def split_long(text: str, n_tokens: Callable[[str], int], limit: int) -> list[str]:
     """Splits a text into parts of at most `limit` tokens each, as few as a greedy fill gives.
 
     Parts end at sentence ends where these are near enough, else at commas, else at spaces, else anywhere. Joined by
-    single spaces they give the text again (up to the white space at the cuts, and parts cut inside a word).
+    single spaces they give the text again (but for the white space at the cuts, and parts cut inside a word).
     """
     if n_tokens(text) <= limit:
         return [text]
@@ -33,7 +38,7 @@ def _fill(pieces: list[str], n_tokens: Callable[[str], int], limit: int) -> list
     """Joins neighbours while they fit."""
     parts = [pieces[0]]
     for piece in pieces[1:]:
-        joined = f"{parts[-1]} {piece}"
+        joined = parts[-1] + ("" if parts[-1][-1] in _NO_SPACE_AFTER else " ") + piece
         if n_tokens(joined) <= limit:
             parts[-1] = joined
         else:

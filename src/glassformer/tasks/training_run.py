@@ -21,7 +21,7 @@ from glassformer.config import Config, DataConfig
 from glassformer.data.prepare import prepare
 from glassformer.data.store import TokenStore
 from glassformer.data.stream import BatchStream
-from glassformer.errors import ConfigError, TrainingError
+from glassformer.errors import ConfigError, DataError, TrainingError
 from glassformer.model import EncoderDecoder, build_model
 from glassformer.resolve import Resolved, config_from_dict, config_to_dict
 from glassformer.tasks.model_card import model_card
@@ -185,6 +185,12 @@ class _Run:
             share = min(data.valid_rows / max(report.n_used, 1), 0.1)
             train: Any = Part(reader, valid_share=share, is_valid=False)
             valid: Any = Part(reader, valid_share=share, is_valid=True)
+            if any(next(iter(part), None) is None for part in (train, valid)):
+                raise DataError(
+                    f"{report.n_used:,} pairs are too few to hold some out for validation.",
+                    "A tenth of them (or data.valid_rows) is held out.",
+                    "Give more pairs, or others with --valid.",
+                )
             say(f"Held out for validation: about {share:.1%} of the rows, chosen by their source text (no --valid).")
         else:
             train, valid = reader, valid_reader

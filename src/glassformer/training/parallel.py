@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.model import Block
@@ -47,6 +45,8 @@ class Parallel:
             return loss
         if not fsdp:
             return DistributedDataParallel(loss)
+        from torch.distributed.fsdp import fully_shard  # costs a second, which one process alone need not wait
+
         for module in loss.modules():
             if isinstance(module, Block):
                 fully_shard(module)
@@ -75,7 +75,7 @@ class Parallel:
 def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that are spread over processes, gathered; others as they are. Every process must call it."""
     detached = {name: tensor.detach() for name, tensor in tensors.items()}
-    return {name: t.full_tensor() if isinstance(t, DTensor) else t for name, t in detached.items()}
+    return {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in detached.items()}
 
 
 def spread(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -91,6 +91,9 @@ def _like(value: Tensor, parameter: Tensor | None) -> Tensor:
     if parameter is None:
         return value
     value = value.to(parameter.device)
-    if isinstance(parameter, DTensor) and value.shape == parameter.shape:
+    if hasattr(parameter, "placements") and value.shape == parameter.shape:
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        assert isinstance(parameter, DTensor)
         return distribute_tensor(value, parameter.device_mesh, parameter.placements)
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -16,6 +16,7 @@ from glassformer.data.stream import BatchStream
 from glassformer.errors import ConfigError
 from glassformer.model import EncoderDecoder
 from glassformer.presets import PRESETS
+from glassformer.shapes import total
 from glassformer.training.objectives import TranslationLoss
 from glassformer.training.optimizer import build_optimizers
 from glassformer.training.progress import duration
@@ -24,7 +25,9 @@ from glassformer.training.trainer import RunLength
 __all__ = ["Plan", "batch_plan", "choose_precision", "make_plan", "measure_speed"]
 
 LAPTOP_PRESETS = ("medium", "small", "tiny")  # what a budget chooses among, largest first
-MIN_EPOCHS = 2.0  # a budget takes the largest preset that still sees the data about this often
+TOKENS_PER_PARAMETER = 0.5  # a budget takes the largest preset that sees so many tokens for each of its parameters
+BATCH_TOKENS, GPU_BATCH_TOKENS = 3_000, 16_000  # of a batch, source and target, when nothing else is said
+UPDATES_WANTED, MIN_BATCH_TOKENS = 3_000, 800  # a budget lowers the batch until it buys so many updates
 FEW_EPOCHS = 4.0  # below this, dropout costs time and learning and prevents nothing
 RESERVE_SHARE = 0.025  # of a budget, for the last evaluation and saving
 MEASURE_S = 4.0  # seconds of real updates that measure a preset
@@ -49,76 +52,146 @@ def make_plan(config: Config, store: TokenStore, *, chosen: set[str], elapsed_s:
         chosen: Names (`section.key`) that the user set; these are never changed.
         elapsed_s: Seconds since the command began; they count against a budget.
     """
-    reasons: list[str] = []
-    training, data, validation = config.training, config.data, config.validation
-    if training.precision == "auto":
-        precision, reason = choose_precision()
-        training = replace(training, precision=precision)
-        reasons.append(reason)
-    if data.batch_tokens is None:
-        data = replace(data, batch_tokens=16_000 if torch.cuda.is_available() else 3_000)
-        reasons.append(f"data.batch_tokens={data.batch_tokens}: small batches learn most in a given time.")
-    config = replace(config, training=training, data=data)
-
-    if training.budget_s is not None and not any(name.startswith("model.") for name in chosen - {"model.vocab_size"}):
-        config, reason = _choose_model(config, store, training.budget_s - elapsed_s())
-        reasons.append(reason)
-    lr = training.lr
-    if lr is None:
-        lr = 1.5e-3 * (256 / config.model.d_model) ** 0.5
-        reasons.append(f"training.lr={lr:.2g}: 1.5e-3 at width 256, falling with its square root.")
-
-    stream = BatchStream(batch_plan(config, store), accumulation=training.accumulation)
-    per_epoch = stream.updates_per_epoch
-    total, train_s = training.steps, None
-    if training.budget_s is not None:
-        train_s = training.budget_s * (1 - RESERVE_SHARE) - elapsed_s() - 1.0
-        _require_time(train_s, training.budget_s)
-        update_s = _update_seconds(config, store, MEASURE_S)
-        train_s -= MEASURE_S
-        expected = train_s / update_s
-        reasons.append(
-            f"{duration(train_s)} of training: about {expected:,.0f} updates, {expected / per_epoch:.1f} epochs; "
-            f"{RESERVE_SHARE:.1%} of the budget is kept for the last evaluation."
-        )
-        seconds = training.budget_s
-        if "validation.rows" not in chosen:
-            validation = replace(validation, rows=round(min(max(0.8 * seconds, 100), 1000)))
-        if "validation.bleu_rows" not in chosen:
-            validation = replace(validation, bleu_rows=round(min(max(0.1 * seconds, 20), 200)))
-    elif total is None:
-        epochs = training.epochs
-        if epochs is None:
-            epochs = float(min(max(round(PAIRS_WANTED / len(store)), 3), 60))
-            patience = validation.patience if "validation.patience" in chosen else 5
-            validation = replace(validation, patience=patience)
-            reasons.append(
-                f"{epochs:g} epochs (about {PAIRS_WANTED:,} pairs, within 3 and 60 epochs), "
-                f"ended early after {patience} validations without a better {validation.metric}."
-            )
-        total = max(1, round(epochs * per_epoch))
-        expected = float(total)
+    planner = _Planner(config, store, chosen, elapsed_s)
+    planner.choose_precision_and_batch()
+    if config.training.budget_s is not None:
+        planner.spend_budget(config.training.budget_s)
     else:
-        expected = float(total)
-    n_epochs = expected / per_epoch
-    if "model.dropout" not in chosen and config.model.dropout and n_epochs < FEW_EPOCHS:
-        config = replace(config, model=replace(config.model, dropout=0.0))
-        reasons.append(f"model.dropout=0: {n_epochs:.1f} passes over the data, under {FEW_EPOCHS:g}, do not overfit.")
-    warmup = training.warmup_steps
-    if warmup is None:
-        warmup = min(4000, max(1, round(expected / 20)))
-        reasons.append(f"training.warmup_steps={warmup}: a 20th of the run, at most 4000.")
-    if training.average_last:
-        save_every = training.save_every or max(1, round(expected / 20))
-        training = replace(
-            training,
-            save_every=save_every,
-            save_every_s=float("inf"),
-            keep_last=max(training.keep_last, training.average_last),
+        planner.count_updates()
+    planner.choose_rate()
+    return planner.plan()
+
+
+class _Planner:
+    """Makes one choice after another; each leaves a reason."""
+
+    def __init__(self, config: Config, store: TokenStore, chosen: set[str], elapsed_s: Callable[[], float]) -> None:
+        self.config, self.store, self.chosen, self.elapsed_s = config, store, chosen, elapsed_s
+        self.reasons: list[str] = []
+        self.total_updates: int | None = None
+        self.train_s: float | None = None
+        self.expected_updates = 0.0
+        self.n_epochs = 0.0
+
+    def _set(self, section: str, reason: str = "", **values: Any) -> None:
+        """Sets fields of a section that the user left open, and notes why."""
+        values = {key: value for key, value in values.items() if f"{section}.{key}" not in self.chosen}
+        if values:
+            self.config = replace(self.config, **{section: replace(getattr(self.config, section), **values)})
+            if reason:
+                self.reasons.append(reason)
+
+    def choose_precision_and_batch(self) -> None:
+        """bf16 or float32, and the size of a batch before a budget may lower it."""
+        if self.config.training.precision == "auto":
+            precision, reason = choose_precision()
+            self.config = replace(self.config, training=replace(self.config.training, precision=precision))
+            self.reasons.append(reason)
+        if self.config.data.batch_tokens is None:
+            n_tokens = GPU_BATCH_TOKENS if torch.cuda.is_available() else BATCH_TOKENS
+            self.config = replace(self.config, data=replace(self.config.data, batch_tokens=n_tokens))
+
+    def spend_budget(self, budget_s: float) -> None:
+        """Model, batch and validations that fit into the time, measured with real updates."""
+        epoch_tokens = float(self.store.lengths.sum()) + 2 * len(self.store)
+        if any(name.startswith("model.") for name in self.chosen):
+            speed = measure_speed(self.config, self.store, MEASURE_S)
+        else:
+            speed = self._choose_model(budget_s - self.elapsed_s())
+        self.train_s = budget_s * (1 - RESERVE_SHARE) - self.elapsed_s() - 1.0
+        _require_time(self.train_s, budget_s)
+        n_tokens = speed * self.train_s
+        self.n_epochs = n_tokens / epoch_tokens
+        assert self.config.data.batch_tokens is not None
+        batch_tokens = round(min(max(n_tokens / UPDATES_WANTED, MIN_BATCH_TOKENS), self.config.data.batch_tokens))
+        self._set(
+            "data",
+            f"data.batch_tokens={batch_tokens}: about {UPDATES_WANTED:,} updates are wanted.",
+            batch_tokens=batch_tokens,
         )
-        reasons.append(f"training.save_every={save_every}: the last {training.average_last} checkpoints are averaged.")
-    length = RunLength(total_updates=total, train_s=train_s, lr=lr, warmup_steps=warmup)
-    return Plan(config=replace(config, training=training, validation=validation), length=length, reasons=reasons)
+        self.expected_updates = n_tokens / self.config.data.batch_tokens
+        self.reasons.append(
+            f"{duration(self.train_s)} of training at {speed:,.0f} tokens/s: about {self.expected_updates:,.0f} "
+            f"updates, {self.n_epochs:.1f} passes over the data; {RESERVE_SHARE:.1%} of the budget is kept for the "
+            "last figures."
+        )
+        rows, bleu_rows = round(min(max(0.3 * budget_s, 100), 1000)), round(min(max(0.05 * budget_s, 20), 200))
+        self._set("validation", rows=rows)
+        self._set("validation", bleu_rows=bleu_rows)
+
+    def _choose_model(self, seconds_left: float) -> float:
+        """The largest laptop preset that sees enough tokens for its size, or the smallest one; returns its tokens/s."""
+        tried = []
+        for name in LAPTOP_PRESETS:
+            fields = {key: value for key, value in PRESETS[name].items() if key != "vocab_size"}
+            candidate = replace(self.config, model=replace(self.config.model, **fields))
+            speed = measure_speed(candidate, self.store, MEASURE_S)
+            ratio = speed * seconds_left / total(candidate.model)
+            tried.append(f"{name} {ratio:.2f}")
+            if ratio >= TOKENS_PER_PARAMETER:
+                break
+        self.config = candidate
+        self.reasons.append(
+            f"preset {name}: tokens for each parameter in the budget: {', '.join(tried)}; "
+            f"{TOKENS_PER_PARAMETER:g} are wanted."
+        )
+        return speed
+
+    def count_updates(self) -> None:
+        """The length in updates, from steps or epochs, or from the size of the data."""
+        training = self.config.training
+        stream = BatchStream(batch_plan(self.config, self.store), accumulation=training.accumulation)
+        per_epoch = stream.updates_per_epoch
+        self.total_updates = training.steps
+        if self.total_updates is None:
+            epochs = training.epochs
+            if epochs is None:
+                epochs = float(min(max(round(PAIRS_WANTED / len(self.store)), 3), 60))
+                self._set("validation", patience=5)
+                self.reasons.append(
+                    f"{epochs:g} epochs (about {PAIRS_WANTED:,} pairs, within 3 and 60 epochs), ended early after "
+                    f"{self.config.validation.patience} validations without a better {self.config.validation.metric}."
+                )
+            self.total_updates = max(1, round(epochs * per_epoch))
+        self.expected_updates = float(self.total_updates)
+        self.n_epochs = self.total_updates / per_epoch
+
+    def choose_rate(self) -> None:
+        """Rate, warm-up, dropout and what averaging needs."""
+        lr = 1.5e-3 * (256 / self.config.model.d_model) ** 0.5
+        if self.config.training.lr is None:
+            self._set("training", f"training.lr={lr:.2g}: 1.5e-3 at width 256, falling with its square root.", lr=lr)
+        if self.config.training.warmup_steps is None:
+            warmup = min(4000, max(1, round(self.expected_updates / 20)))
+            self._set(
+                "training",
+                f"training.warmup_steps={warmup}: a 20th of the run, at most 4000.",
+                warmup_steps=warmup,
+            )
+        if self.config.model.dropout and self.n_epochs < FEW_EPOCHS:
+            self._set(
+                "model",
+                f"model.dropout=0: {self.n_epochs:.1f} passes over the data, under {FEW_EPOCHS:g}, do not overfit.",
+                dropout=0.0,
+            )
+        k = self.config.training.average_last
+        if k:
+            save_every = self.config.training.save_every or max(1, round(self.expected_updates / 20))
+            training = replace(self.config.training, save_every=save_every, save_every_s=float("inf"))
+            self.config = replace(self.config, training=replace(training, keep_last=max(training.keep_last, k)))
+            self.reasons.append(f"training.save_every={save_every}: the last {k} checkpoints are averaged.")
+
+    def plan(self) -> Plan:
+        """The finished plan."""
+        training = self.config.training
+        assert training.lr is not None and training.warmup_steps is not None
+        length = RunLength(
+            total_updates=self.total_updates,
+            train_s=self.train_s,
+            lr=training.lr,
+            warmup_steps=training.warmup_steps,
+        )
+        return Plan(config=self.config, length=length, reasons=self.reasons)
 
 
 def batch_plan(config: Config, store: TokenStore) -> BatchPlan:
@@ -147,27 +220,17 @@ def choose_precision() -> tuple[Literal["float32", "bf16"], str]:
 
 
 def measure_speed(config: Config, store: TokenStore, seconds: float) -> float:
-    """Source and target tokens a second of real updates (forward, backward, optimizer) with fresh weights."""
-    update_s, tokens = _run_updates(config, store, seconds)
-    return tokens / update_s
-
-
-def _update_seconds(config: Config, store: TokenStore, seconds: float) -> float:
-    return _run_updates(config, store, seconds)[0]
-
-
-def _run_updates(config: Config, store: TokenStore, seconds: float) -> tuple[float, float]:
-    """Mean seconds and tokens of an update. The global random state is left as it was."""
+    """Source and target tokens a second of real updates with fresh weights. The global random state stays as it was."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with torch.random.fork_rng():
         model = EncoderDecoder(config.model).to(device)
         loss = TranslationLoss(model, smoothing=config.training.label_smoothing)
         optimizers = build_optimizers(model, config.training, lr=1e-5)
         stream = BatchStream(batch_plan(config, store), accumulation=config.training.accumulation)
-        n_updates, n_tokens, started = 0, 0, 0.0
+        n_tokens, started = 0, 0.0
         for number, group in enumerate(stream):
             if number == 1:  # the first update warms up
-                n_updates, n_tokens, started = 0, 0, time.monotonic()
+                n_tokens, started = 0, time.monotonic()
             for batch in group.batches:
                 with torch.autocast(device.type, torch.bfloat16, enabled=config.training.precision == "bf16"):
                     value, _ = loss(batch.to(device))
@@ -176,24 +239,9 @@ def _run_updates(config: Config, store: TokenStore, seconds: float) -> tuple[flo
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-            n_updates += 1
             if number > 0 and (time.monotonic() - started > seconds):
                 break
-    return (time.monotonic() - started) / n_updates, n_tokens / n_updates
-
-
-def _choose_model(config: Config, store: TokenStore, seconds_left: float) -> tuple[Config, str]:
-    """The largest laptop preset that sees the data MIN_EPOCHS times in the budget, or the smallest one."""
-    epoch_tokens = float(store.lengths.sum()) + 2 * len(store)
-    tried = []
-    for name in LAPTOP_PRESETS:
-        fields = {key: value for key, value in PRESETS[name].items() if key != "vocab_size"}
-        candidate = replace(config, model=replace(config.model, **fields))
-        epochs = measure_speed(candidate, store, MEASURE_S) * seconds_left / epoch_tokens
-        tried.append(f"{name} {epochs:.1f}")
-        if epochs >= MIN_EPOCHS:
-            break
-    return candidate, f"preset {name}: epochs in the budget by preset: {', '.join(tried)}; {MIN_EPOCHS:g} are wanted."
+    return n_tokens / (time.monotonic() - started)
 
 
 def _product_rate(dtype: torch.dtype, device: torch.device) -> float:
