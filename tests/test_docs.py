@@ -1,4 +1,4 @@
-"""The documentation holds: its Python runs, its links lead somewhere, its commands exist, and its settings are known."""
+"""The documentation holds: its Python runs, links lead somewhere, commands and options exist, settings are known."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_settings_named_in_the_pages_are_known() -> None:
 
 
 def test_options_named_in_the_pages_exist() -> None:
+    pattern = re.compile(r"(?:^|`)\s*(?:\S*/)?glassformer ([a-z]+)([^`\n|]*)", re.MULTILINE)
     for page in PAGES:
-        for line in re.findall(r"(?:^|`)\s*(?:\S*/)?glassformer ([a-z]+)([^`\n|]*)", page.read_text(encoding="utf-8"), re.M):
-            name, rest = line
+        for name, rest in pattern.findall(page.read_text(encoding="utf-8")):
             if name not in COMMANDS:
                 continue
             options = {opt for param in cli.get_command(None, name).params for opt in param.opts}  # type: ignore[union-attr, arg-type]
-            assert set(re.findall(r"--[a-z-]+", rest)) <= options | {"--help"}, (page.name, line)
+            assert set(re.findall(r"--[a-z-]+", rest)) <= options | {"--help"}, (page.name, name, rest)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

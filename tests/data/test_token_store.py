@@ -270,6 +270,21 @@ def test_damage_is_noticed_when_a_store_is_opened(tmp_path: Path, name: str, dam
         TokenStore.open(folder)
 
 
+def test_a_file_of_another_size_is_told_with_both_sizes(tmp_path: Path) -> None:
+    write_store(tmp_path / "store", [(3, 4), (5, 6)])
+    with (tmp_path / "store" / "rows").open("ab") as file:
+        file.write(b"12345")
+    with pytest.raises(DataError, match="rows has 21 bytes instead of 16"):
+        TokenStore.open(tmp_path / "store")
+
+
+def test_an_edited_description_is_noticed(tmp_path: Path) -> None:
+    path = write_store(tmp_path / "store", [(3, 4), (5, 6)]).folder / "store.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"n_pairs": 2', '"n_pairs": 1'), encoding="utf-8")
+    with pytest.raises(DataError, match=r"store.json does not match its checksum"):
+        TokenStore.open(tmp_path / "store")
+
+
 def test_another_format_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     write_store(folder, [(3, 4)])

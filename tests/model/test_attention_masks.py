@@ -241,7 +241,6 @@ def test_a_model_without_pad_id_takes_masks_only() -> None:
 def test_mask_functions_by_hand() -> None:
     yes, no = True, False
     assert causal_mask(2, 4).tolist() == [[yes, yes, yes, no], [yes, yes, yes, yes]]
-    assert causal_mask(3, 3, window=2).tolist() == [[yes, no, no], [yes, yes, no], [no, yes, yes]]
     assert padding_mask(torch.tensor([[5, 0]]), 0).tolist() == [[yes, no]]  # type: ignore[union-attr]
     assert padding_mask(torch.tensor([[5, 6]]), 0) is None
     assert padding_mask(torch.tensor([[5, 0]]), None) is None

@@ -26,18 +26,14 @@ def padding_mask(ids: Tensor, pad_id: int | None) -> Tensor | None:
     return None if bool(mask.all()) else mask
 
 
-def causal_mask(
-    n_queries: int, n_keys: int, *, window: int | None = None, device: torch.device | None = None
-) -> Tensor:
+def causal_mask(n_queries: int, n_keys: int, *, device: torch.device | None = None) -> Tensor:
     """True where key j <= query i, with the last query aligned to the last key: [T, S].
 
-    A cache of S - T older keys makes query i the token at place S - T + i. With `window`, only the last
-    `window` keys up to the query's own are seen.
+    A cache of S - T older keys makes query i the token at place S - T + i.
     """
     query = torch.arange(n_keys - n_queries, n_keys, device=device)[:, None]  # [T, 1]
     key = torch.arange(n_keys, device=device)[None, :]  # [1, S]
-    mask = key <= query
-    return mask if window is None else mask & (key > query - window)
+    return key <= query
 
 
 def attention_mask(
