@@ -53,7 +53,7 @@ def main() -> int:
         _finish(command, folder / "unbroken")
         length_s = time.monotonic() - started
         wanted = _result(folder / "unbroken")
-        print(f"unbroken                                              {wanted[0]}  ({length_s:.1f} s)")
+        print(f"{'unbroken':<47} {wanted[0]}  ({length_s:.1f} s)")
         n_equal = 0
         for number in range(options.runs):
             out, moment_s = folder / f"run-{number}", draw.uniform(0, length_s)
@@ -62,7 +62,7 @@ def main() -> int:
             found = _result(out)
             n_equal += found == wanted
             verdict = "" if found == wanted else "  DIFFERS" if found[0] != wanted[0] else "  LOG DIFFERS"
-            print(f"killed after {moment_s:5.1f} s, {where:<33} {found[0]}{verdict}", flush=True)
+            print(f"killed after {moment_s:5.1f} s, {where:<26} {found[0]}{verdict}", flush=True)
     print(f"{n_equal} of {options.runs} equal to the unbroken run, weights and log")
     return 0 if n_equal == options.runs else 1
 
@@ -82,7 +82,7 @@ def _kill(command: list[str], out: Path, moment_s: float) -> str:
     if not (out / "run.json").exists():
         return "starting"
     if not log.exists():
-        return "preparing the data, or before update 1"
+        return "preparing, or in update 1"
     n_updates = log.read_text(encoding="utf-8").count('"train"')
     saved = [int(path.name.removeprefix("step-")) for path in (out / "checkpoints").glob("step-*")]
     return f"update {n_updates}, checkpoint {max(saved, default='none')}"

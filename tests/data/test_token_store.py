@@ -122,6 +122,16 @@ def test_max_tokens_counts_the_end_token(tmp_path: Path, tokenizer: Tokenizer) -
     assert len(prepare(reader, tokenizer, tokenizer, tmp_path / "b", DataConfig(max_tokens=n + 1))) == 1
 
 
+def test_rows_and_domains_stay_with_their_pairs_when_one_between_is_too_long(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    pairs = [("a", "b"), ("we eat bread " * 9, "nous mangeons du pain " * 9), ("c", "d")]
+    store = prepare(Rows(pairs, ["x", "y", "z"]), tokenizer, tokenizer, tmp_path / "store", DataConfig(max_tokens=20))
+    assert texts_of(store, tokenizer) == [("a", "b"), ("c", "d")]
+    assert store.row_numbers.tolist() == [1, 3]
+    assert [store.domain(i) for i in range(2)] == ["x", "z"]
+
+
 def test_duplicates_are_found_across_chunks_and_the_first_one_stays(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
