@@ -24,7 +24,7 @@ demo: setup
 		--src en --tgt fr --preset tiny --budget 4m --out $(RUN)
 	$(GLASSFORMER) translate $(RUN) "we eat bread" --attention --picture $(RUN)/attention.svg
 	@echo
-	@echo "Your own translator, from a TSV file with two columns or from two text files, in an hour of your choice:"
+	@echo "Your own translator, from a TSV file with two columns or from two text files, in one hour:"
 	@echo "  $(GLASSFORMER) train yours.tsv --src en --tgt fr --budget 1h --out runs/yours && $(GLASSFORMER) translate runs/yours"
 
 test: setup

@@ -175,19 +175,21 @@ def _show_attention(
 
 
 def _print_grid(rows: list[str], columns: list[str], weights: list[list[float]]) -> None:
-    """Rows are queries (target), columns keys (source); the darker, the more attention."""
+    """The weights as a grid; the heavier the print, the more attention."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="cross-attention: rows query (target), columns key (source), in %", box=None, padding=(0, 1))
+    table = Table(box=None, padding=(0, 1))
     table.add_column("")
     for column in columns:
         table.add_column(Text(column), justify="right")
     for label, row in zip(rows, weights, strict=True):
         cells = [Text(f"{100 * w:.0f}", style=_shade(w)) for w in row]
         table.add_row(Text(label), *cells)
-    Console(stderr=True).print(table)
+    console = Console(stderr=True)
+    console.print("Cross-attention in %: rows are queries (target), columns keys (source).")
+    console.print(table)
 
 
 def _shade(weight: float) -> str:

@@ -18,7 +18,11 @@ def model_card(config: Config, metrics: dict[str, Any], *, data: Sequence[str], 
     model, direction = config.model, f"{config.data.src} to {config.data.tgt}"
     names = ", ".join(Path(name).name for name in data)
     figures = metrics.get("validation", metrics)
-    rows = [f"| {name} | {value:.4g} |" for name, value in figures.items() if isinstance(value, int | float)]
+    rows = [
+        f"| {name} | {value:,} |" if isinstance(value, int) else f"| {name} | {value:.4g} |"
+        for name, value in figures.items()
+        if isinstance(value, int | float)
+    ]
     signatures = [f"- {name}: `{metrics[name]}`" for name in ("bleu_signature", "chrf_signature") if name in metrics]
     return "\n".join(
         [
