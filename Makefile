@@ -6,7 +6,7 @@ GLASSFORMER := $(BIN)/glassformer
 BOOK := runs/phrasebook
 RUN := runs/demo
 
-.PHONY: demo test setup bench clean
+.PHONY: demo test setup clean
 .DELETE_ON_ERROR:
 
 setup: .venv/ready
@@ -32,9 +32,6 @@ test: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
-
-bench: setup
-	$(BIN)/python bench/prepare.py
 
 clean:
 	rm -rf .venv runs build dist

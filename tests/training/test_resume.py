@@ -100,6 +100,17 @@ def test_stopped_run_is_saved_and_goes_on(data: Path, tmp_path: Path, number: in
     child.process.join()
 
 
+def test_signal_while_the_data_are_prepared(data: Path, tmp_path: Path) -> None:
+    arguments = train_arguments(data, tmp_path / "run", 4)
+    child = Child(arguments, tmp_path / "run.txt")
+    assert child.wait_until(lambda: (tmp_path / "run" / "run.json").exists())
+    child.send(signal.SIGINT)
+    assert child.wait(30) == 130
+    assert "Traceback" not in child.text()
+    child = Child([*arguments, "--resume"], tmp_path / "again.txt")
+    assert child.wait() == 0, child.text()
+
+
 def test_second_signal_ends_at_once_and_harms_no_checkpoint(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     # Translating this much takes minutes: the first signal waits for the end of the validation.

@@ -155,6 +155,12 @@ def test_update_is_the_same_however_sixteen_sentences_are_cut(
         norm = results[-1][1]["grad_norm"]
         assert norm > 0.2, "the norm before clipping is logged"
         assert moved == pytest.approx(0.1 * (max_grad_norm or norm), rel=1e-4)
+    model = encoder_decoder(seed=1)
+    whole = batch(rows)
+    count = whole.n_tokens if normalization == "tokens" else 16
+    (TranslationLoss(model, smoothing=0.1)(whole)[0] / count).backward()
+    norm = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None))
+    assert results[0][1]["grad_norm"] == pytest.approx(norm, rel=1e-5)
     for found, entry in results[1:]:
         for name, weight in found.items():
             assert_close(weight, results[0][0][name], 1e-6, "sums in another order")

@@ -28,7 +28,7 @@ class BatchStream(Iterator[UpdateGroup]):
     The last group of an epoch holds what is left: nothing is dropped, and nothing carried into the next epoch. All
     ranks see the same batches and take every world_size-th row of each, so they make the same updates as one process.
 
-    Batches are made when they are asked for, in the same thread. It takes about a millisecond, less than a
+    Batches are made when they are asked for, in the same thread. It takes about half a millisecond, less than a
     hundredth of a training step, and leaves no worker that could die or outlive the run.
 
     Args:
