@@ -115,7 +115,7 @@ def test_attention_and_picture(run: Run, tmp_path: Path) -> None:
     code, out, err = run("we eat bread", "--attention", "--picture", str(picture))
     assert code == 0
     assert len(lines(out)) == 1, "the drawing goes to standard error"
-    assert "cross-attention" in err and "</s>" in err
+    assert "Cross-attention" in err and "</s>" in err
     assert picture.read_text(encoding="utf-8").startswith("<svg")
     assert run("a", "--picture", str(tmp_path / "none" / "a.svg"))[0] == 2
     assert run("a", "b", "--picture", str(picture))[0] == 2
