@@ -101,7 +101,7 @@ def test_stopped_run_is_saved_and_goes_on(data: Path, tmp_path: Path, number: in
 
 
 def test_signal_while_the_data_are_prepared(data: Path, tmp_path: Path) -> None:
-    arguments = train_arguments(data, tmp_path / "run", 4)
+    arguments = train_arguments(data, tmp_path / "run", 60, validation__every=60)
     child = Child(arguments, tmp_path / "run.txt")
     assert child.wait_until(lambda: (tmp_path / "run" / "run.json").exists())
     child.send(signal.SIGINT)
