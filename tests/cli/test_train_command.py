@@ -99,17 +99,31 @@ def test_variants_train_save_and_load(data: Path, tmp_path: Path, train: Train, 
         assert "of the average" in said
 
 
-def test_average_of_the_last_checkpoints(data: Path, tmp_path: Path, train: Train) -> None:
+def test_average_of_the_last_checkpoints(
+    data: Path, tmp_path: Path, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The better one of best and average becomes the model; here the average is taken to be."""
+    monkeypatch.setattr("glassformer.tasks.training_run._Run._better_of", lambda run, best, average: average)
     settings = {"training__average_last": 2, "training__save_every": 3, "training__lr": 0.02}
     assert train(train_arguments(data, tmp_path / "run", 12, **settings))[0] == 0
     checkpoints = Checkpoints(tmp_path / "run" / "checkpoints", keep_last=2)
     assert checkpoints.updates() == [9, 12]
     parts = [checkpoints.load(update).weights for update in (9, 12)]
-    model = load_file(tmp_path / "run" / "model.safetensors")
-    average = {name: (parts[0][name] + parts[1][name]) / 2 for name in model}
-    is_average = all(torch.allclose(model[name], average[name]) for name in model)
-    is_last = all(torch.equal(model[name], parts[1][name]) for name in model)
-    assert is_average != is_last, "the better one of the two"
+    for name, weight in load_file(tmp_path / "run" / "model.safetensors").items():
+        assert torch.allclose(weight, (parts[0][name] + parts[1][name]) / 2)
+    assert not torch.allclose(weight, parts[1][name])
+    assert Translator.load(tmp_path / "run").translate(["we eat bread"])
+
+
+def test_run_without_any_finite_validation(
+    data: Path, tmp_path: Path, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {"loss": float("nan"), "perplexity": float("nan")}
+    monkeypatch.setattr("glassformer.tasks.validation.TranslationValidator.__call__", lambda self, model: broken)
+    code, said = train(train_arguments(data, tmp_path / "run", 4))
+    assert code == 1
+    assert "No validation gave a finite loss" in said and "Lower training.lr" in said
+    assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_vocabulary_larger_than_the_texts_support(tmp_path: Path, train: Train) -> None:

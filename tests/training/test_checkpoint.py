@@ -75,7 +75,8 @@ def test_damaged_checkpoint_is_refused(tmp_path: Path, file: str, damage: str) -
         path.write_bytes(pickle.dumps(Trap(marker)))
     elif damage == "flipped":
         # In the JSON: a digit of the state, which leaves a valid file.
-        place = content.rindex(b"10") if file == "state.json" else len(content) - 6
+        last = b'"update": 10'
+        place = content.rindex(last) + len(last) - 1 if file == "state.json" else len(content) - 6
         content[place] ^= 1
         path.write_bytes(content)
     else:
