@@ -41,6 +41,7 @@ from glassformer.training.trainer import RunLength, Trainer, TrainerState
 
 __all__ = ["TrainingRequest", "train_translator"]
 
+QUICK_BUDGET_S = 2 * 3600  # up to this budget the vocabulary stays small
 MAX_TOKENIZER_ROWS = 200_000  # rows that the vocabulary is learned from; every k-th of more
 
 
@@ -218,7 +219,12 @@ class _Run:
         size = config.vocab_size
         if size is None:
             n_words = sum(side.n_words for side in report.sides)
-            size, reason = choose_vocab_size(n_words, sum(side.n_chars for side in report.sides))
+            n_chars, budget_s = (
+                sum(side.n_chars for side in report.sides),
+                self.request.resolved.config.training.budget_s,
+            )
+            is_quick = budget_s is not None and budget_s <= QUICK_BUDGET_S
+            size, reason = choose_vocab_size(n_words, n_chars, is_quick=is_quick)
             self.say(f"tokenizer.vocab_size={size}: {reason}")
         step = max(1, -(-report.n_rows // MAX_TOKENIZER_ROWS))
         if step > 1:

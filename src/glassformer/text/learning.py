@@ -62,7 +62,7 @@ def _byte_chars() -> str:
 BYTE_CHARS = _byte_chars()
 
 
-def choose_vocab_size(n_words: int, n_chars: int = 0) -> tuple[int, str]:
+def choose_vocab_size(n_words: int, n_chars: int = 0, *, is_quick: bool = False) -> tuple[int, str]:
     """Chooses the size of a vocabulary: 80 times the cube root of the number of words, in [500, 32000].
 
     A vocabulary must grow with the data, or rare pieces are hardly trained; it grows more slowly than the data,
@@ -71,14 +71,17 @@ def choose_vocab_size(n_words: int, n_chars: int = 0) -> tuple[int, str]:
     Args:
         n_words: Words of both sides, split at spaces.
         n_chars: Characters of both sides. Scripts without spaces are taken as 6 characters a word.
+        is_quick: Whether little time is given to training: then at most 8,000, since a table of more rows costs
+            time in each projection and has rows that are hardly seen.
 
     Returns:
         The size (a multiple of 100) and the reason, as one sentence.
     """
     words = max(n_words, n_chars // 6)
     size = round(80 * words ** (1 / 3) / 100) * 100
-    size = min(max(size, 500), 32_000)
-    return size, f"{size:,} vocabulary entries for {words:,} words: 80 times the cube root, within 500 and 32,000."
+    most = 8_000 if is_quick else 32_000
+    size = min(max(size, 500), most)
+    return size, f"{size:,} vocabulary entries for {words:,} words: 80 times the cube root, within 500 and {most:,}."
 
 
 def min_vocab_size(config: TokenizerConfig) -> int:
