@@ -18,6 +18,7 @@ __all__ = [
     "GenerationConfig",
     "ModelConfig",
     "PhrasebookConfig",
+    "TaskConfig",
     "TokenizerConfig",
     "TrainingConfig",
     "ValidationConfig",
@@ -27,6 +28,7 @@ __all__ = [
 Family = Literal["encoder-decoder", "encoder-only", "decoder-only"]
 Positions = Literal["sinusoidal", "learned", "rotary", "t5_relative", "alibi", "none"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+Task = Literal["translate", "summarize", "mlm", "classify", "label", "embed", "lm", "denoise"]
 
 
 @cache
@@ -93,6 +95,10 @@ class ModelConfig:
     use_output_bias: bool = False  # bias of the projection to the vocabulary
     use_mlm_head: bool = False  # encoder-only: dense, activation, norm and projection over the vocabulary
     use_pooler: bool = False  # encoder-only: tanh(W x_0 + b) of the first token
+    head: Literal["none", "classify", "label"] = "none"  # encoder-only: votes for labels, of each text or of each token
+    n_labels: int = 0  # labels that the head votes for
+    pooling: Literal["first", "mean", "max"] = "first"  # encoder-only: how one vector is made of a text's tokens
+    is_normalized: bool = False  # encoder-only: that vector is brought to length 1
     n_segments: int = 0  # rows of the segment table (BERT: 2); 0: none
     dropout: float = 0.1  # on embeddings and each sub-layer's output, as in 2017
     attention_dropout: float = 0.0  # on the attention weights
@@ -171,6 +177,12 @@ class ModelConfig:
                 f"Use family=encoder-only or {name}=False.",
             )
         _require(
+            self.head == "none" or (self.family == "encoder-only" and self.n_labels > 0),
+            f"head={self.head} with family={self.family} and n_labels={self.n_labels}.",
+            "A head over labels stands on an encoder-only model and has at least one label.",
+            "Use family=encoder-only and set n_labels, or head=none.",
+        )
+        _require(
             self.n_segments == 0 or self.family != "decoder-only",
             f"n_segments={self.n_segments} with family=decoder-only.",
             "Segments are added to the input of an encoder.",
@@ -219,6 +231,39 @@ class TokenizerConfig:
             "Only BPE has merges to skip.",
             "Use kind=bpe or bpe_dropout=0.",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """What a model is trained for."""
+
+    name: Task = "translate"  # what the data are, and what is learned from them
+    start: str | None = None  # model folder whose vocabulary and weights the run starts from; unset: from nothing
+    prefix: str = ""  # text put before every source, such as "summarize: " (T5)
+    mask_share: float = 0.15  # mlm, denoise: share of the tokens that are hidden and predicted
+    use_whole_words: bool = False  # mlm: hide all pieces of a word together
+    mean_span: float = 3.0  # denoise: mean number of tokens hidden behind one sentinel
+    is_multi_label: bool = False  # classify: a text may have any number of labels
+    use_class_weights: bool = False  # classify: rare labels weigh more, by the inverse of their frequency
+    similarity_scale: float = 20.0  # embed: factor of the cosines before the softmax over the batch
+    min_width: int | None = None  # embed: train also the first 1/2, 1/4 ... of the vector, down to this width
+
+    def __post_init__(self) -> None:
+        _require(
+            0 < self.mask_share < 1,
+            f"mask_share={self.mask_share} is not a share.",
+            "(0, 1) was expected.",
+            "Use 0.15.",
+        )
+        for name, low in (("mean_span", 1), ("similarity_scale", 0)):
+            value = getattr(self, name)
+            _require(
+                low <= value < math.inf and value > 0,
+                f"{name}={value} is out of range.",
+                f"A finite number above {low} was expected.",
+                f"Raise {name}.",
+            )
+        _require_at_least(self, 1, "min_width")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,6 +481,7 @@ class Config:
     """All sections of a run. `--set section.key=value` sets one of them."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)

@@ -77,6 +77,8 @@ def _heads(config: ModelConfig) -> dict[str, int]:
     if config.use_mlm_head:
         counts["masked-LM head: dense and norm"] = width * width + width + _norm(config)
         counts |= table | {"output bias": vocabulary}
+    if config.head != "none":
+        counts[f"votes for {config.n_labels} labels"] = (width + 1) * config.n_labels
     return counts
 
 

@@ -11,7 +11,29 @@ from glassformer.model.embedding import TokenEmbedding
 from glassformer.model.feedforward import ACTIVATIONS
 from glassformer.model.norm import build_norm
 
-__all__ = ["MaskedLMHead", "OutputProjection", "Pooler"]
+__all__ = ["LabelHead", "MaskedLMHead", "OutputProjection", "Pooler", "pool"]
+
+
+def pool(x: Tensor, mask: Tensor | None, *, how: str) -> Tensor:
+    """One vector for each text: its first token's, or the mean or maximum over its real tokens.
+
+    Args:
+        x: [B, T, D].
+        mask: bool [B, T], True at real tokens; None: all are. A text without any gives zeros for the mean.
+        how: `first`, `mean` or `max`.
+
+    Returns:
+        [B, D].
+
+    Source: Reimers & Gurevych 2019, section 3.
+    """
+    if how == "first":
+        return x[:, 0]
+    real = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+    if how == "max":
+        return x.masked_fill(~real[..., None], torch.finfo(x.dtype).min).amax(1)
+    weights = real.to(x.dtype)[..., None]  # [B, T, 1]
+    return (x * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
 
 
 class OutputProjection(nn.Module):
@@ -73,3 +95,16 @@ class Pooler(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(self.dense(x[:, 0]))
+
+
+class LabelHead(nn.Module):
+    """Votes for labels: dropout(x) W + b, of a text's vector [B, D] -> [B, L] or of each token [B, T, D] -> [B, T, L]."""
+
+    def __init__(self, *, d_model: int, n_labels: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(d_model, n_labels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.dense(self.dropout(x))
+        return out

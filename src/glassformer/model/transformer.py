@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from glassformer.config import ModelConfig
 from glassformer.model.cache import CrossCache, KVCache, LayerCache
 from glassformer.model.embedding import InputEmbedding, TokenEmbedding
-from glassformer.model.heads import MaskedLMHead, OutputProjection, Pooler
+from glassformer.model.heads import LabelHead, MaskedLMHead, OutputProjection, Pooler, pool
 from glassformer.model.masks import check_mask, padding_mask, positions_of
 from glassformer.model.positions import LearnedPositions, RelativeBias
 from glassformer.model.stack import Stack
@@ -216,11 +216,33 @@ class EncoderOnly(nn.Module):
         self.encoder = Encoder(config, tokens=tokens)
         self.pooler = Pooler(d_model=config.d_model) if config.use_pooler else None
         self.mlm_head = MaskedLMHead(config, tied=tokens) if config.use_mlm_head else None
+        self.label_head = None
+        if config.head != "none":
+            self.label_head = LabelHead(d_model=config.d_model, n_labels=config.n_labels, dropout=config.dropout)
         _initialise(self, config)
 
     def forward(self, ids: Tensor, *, mask: Tensor | None = None, segment_ids: Tensor | None = None) -> Tensor:
         """Args: ids [B, T]; mask bool [B, T], True at real tokens, from pad_id when left out; segment_ids [B, T]."""
         out: Tensor = self.encoder(ids, mask=mask, segment_ids=segment_ids)
+        return out
+
+    def embed(self, ids: Tensor, *, mask: Tensor | None = None, segment_ids: Tensor | None = None) -> Tensor:
+        """One vector for each text, [B, T] -> [B, D]: pooled features, of length 1 where the config says so."""
+        mask = _real_tokens(ids, mask, self.config.pad_id)
+        x = pool(self(ids, mask=mask, segment_ids=segment_ids), mask, how=self.config.pooling)
+        return nn.functional.normalize(x, dim=-1) if self.config.is_normalized else x
+
+    def label_logits(self, ids: Tensor, *, mask: Tensor | None = None, segment_ids: Tensor | None = None) -> Tensor:
+        """Votes for labels: of each token [B, T, L] (head `label`), or of each text [B, L] (head `classify`).
+
+        A text's vector is the pooler's where the model has one, else the pooled features.
+        """
+        assert self.label_head is not None, "the config has no head"
+        mask = _real_tokens(ids, mask, self.config.pad_id)
+        x = self(ids, mask=mask, segment_ids=segment_ids)
+        if self.config.head == "classify":
+            x = pool(x, mask, how=self.config.pooling) if self.pooler is None else self.pooler(x)
+        out: Tensor = self.label_head(x)
         return out
 
 
