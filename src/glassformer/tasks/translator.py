@@ -12,6 +12,7 @@ from torch import Tensor
 
 from glassformer.config import GenerationConfig
 from glassformer.errors import CheckpointError, LengthError
+from glassformer.generation.decoding import Decoding
 from glassformer.generation.hypothesis import Hypothesis
 from glassformer.generation.search import generate
 from glassformer.model import EncoderDecoder, attention_maps
@@ -139,6 +140,10 @@ class Translator:
             weights=cross.mean((0, 2))[0].tolist(),
         )
 
+    def new_decoding(self, src: Tensor, max_length: int) -> Decoding:
+        """What the search asks for its votes: src [B, S], at most max_length target tokens a row."""
+        return ModelDecoding(self.model, max_length=max_length, src=src)
+
     def _segments(self, text: str, is_strict: bool) -> list[list[str]]:
         """Lines, each as the segments to translate; a blank line has none."""
         lines = []
@@ -183,9 +188,8 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         limits = [self._limit(len(source), generation) for source in sources]
         device = self.model.decoder.embedding.tokens.weight.device
-        decoding = ModelDecoding(self.model, max_length=max(limits) + 1, src=self._padded(sources).to(device))
         return generate(
-            decoding,
+            self.new_decoding(self._padded(sources).to(device), max(limits) + 1),
             torch.full((len(sources), 1), self.tokenizer.bos_id, device=device),
             generation,
             eos_ids=[self.tokenizer.eos_id],
