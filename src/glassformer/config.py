@@ -73,6 +73,10 @@ class ModelConfig:
     positions: Positions = "sinusoidal"  # how order is given to the model
     sinusoid_layout: Literal["interleaved", "halves"] = "interleaved"  # sinusoidal, rotary: pairs i, i+1 or i, i+half
     max_positions: int | None = None  # most positions a text may have; unset: unbounded (not for learned)
+    position_offset: int = (
+        0  # learned: rows of the table before the first position, read by no token (RoBERTa, BART: 2)
+    )
+    window: int | None = None  # most keys that a decoder's query sees, itself included; unset: all
     rotary_base: float = 10000.0  # base of the rotary wavelengths
     n_relative_buckets: int = 32  # buckets of the T5-relative bias
     max_relative_distance: int = 128  # distance from which the T5-relative bias is the same
@@ -86,8 +90,8 @@ class ModelConfig:
     scale_embedding: bool = True  # multiply token embeddings by sqrt(d_model)
     scale_scores: bool = True  # divide attention scores by sqrt(d_head); T5 does not
     scale_logits: bool = False  # multiply the decoder output by d_model^-0.5 before the projection (tied T5)
-    tying: Literal["none", "decoder", "all"] = (
-        "all"  # which tables share one matrix: target table = output, or all three
+    tying: Literal["none", "decoder", "inputs", "all"] = (
+        "all"  # which tables share one matrix: target table = output, source table = target table, or all three
     )
     use_attention_bias: bool = False  # biases of the Q, K, V and output projections
     use_ffn_bias: bool = True  # biases of the feed-forward network
@@ -105,14 +109,15 @@ class ModelConfig:
     ffn_dropout: float = 0.0  # inside the feed-forward network, after the activation
     pad_id: int | None = 0  # id of the padding token; unset: none, masks must be given
     bos_id: int = 1  # id that starts a target
+    use_bos: bool = False  # a text that the model reads begins with the tokenizer's begin token (BERT: [CLS])
     eos_id: int = 2  # id that ends a text
     unk_id: int = 3  # id of an unknown token
 
     def __post_init__(self) -> None:
         _require_at_least(self, 1, "vocab_size", "src_vocab_size", "d_model", "d_ff", "n_heads", "n_kv_heads")
-        _require_at_least(self, 1, "d_head", "max_positions", "max_relative_distance")
+        _require_at_least(self, 1, "d_head", "max_positions", "max_relative_distance", "window")
         _require_at_least(self, 2, "n_relative_buckets")
-        _require_at_least(self, 0, "n_encoder_layers", "n_decoder_layers", "n_segments")
+        _require_at_least(self, 0, "n_encoder_layers", "n_decoder_layers", "n_segments", "position_offset")
         _require_share(self, "dropout", "attention_dropout", "ffn_dropout")
         _require(
             0 < self.norm_eps < 1, f"norm_eps={self.norm_eps} lies outside (0, 1).", "It guards a root.", "Use 1e-5."
@@ -156,8 +161,8 @@ class ModelConfig:
             "Use n_relative_buckets=32 and max_relative_distance=128, say.",
         )
         _require(
-            self.tying != "all" or self.source_vocab_size == self.vocab_size,
-            f"tying=all with src_vocab_size={self.src_vocab_size} and vocab_size={self.vocab_size}.",
+            not self.is_source_tied or self.source_vocab_size == self.vocab_size,
+            f"tying={self.tying} with src_vocab_size={self.src_vocab_size} and vocab_size={self.vocab_size}.",
             "One matrix cannot have two sizes.",
             "Use one shared vocabulary, or tying=decoder.",
         )
@@ -188,6 +193,12 @@ class ModelConfig:
             "Segments are added to the input of an encoder.",
             "Use n_segments=0.",
         )
+        _require(
+            self.window is None or self.family != "encoder-only",
+            f"window={self.window} with family=encoder-only.",
+            "The window is that of a decoder.",
+            "Leave window unset.",
+        )
         if self.family != "decoder-only":
             _require_at_least(self, 1, "n_encoder_layers")
         if self.family != "encoder-only":
@@ -197,6 +208,16 @@ class ModelConfig:
     def source_vocab_size(self) -> int:
         """Rows of the source token table."""
         return self.vocab_size if self.src_vocab_size is None else self.src_vocab_size
+
+    @property
+    def is_source_tied(self) -> bool:
+        """Whether the source token table is the target token table."""
+        return self.tying in ("inputs", "all")
+
+    @property
+    def is_output_tied(self) -> bool:
+        """Whether the projection to the vocabulary is the (target) token table."""
+        return self.tying in ("decoder", "all")
 
     @property
     def kv_heads(self) -> int:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["attention_mask", "causal_mask", "check_mask", "padding_mask", "positions_of"]
+__all__ = [
+    "attention_mask",
+    "causal_mask",
+    "check_mask",
+    "document_mask",
+    "document_positions",
+    "padding_mask",
+    "positions_of",
+    "window_mask",
+]
 
 
 def check_mask(mask: Tensor, name: str = "mask") -> Tensor:
@@ -36,8 +45,29 @@ def causal_mask(n_queries: int, n_keys: int, *, device: torch.device | None = No
     return key <= query
 
 
+def document_mask(documents: Tensor) -> Tensor:
+    """True where key and query have the same document number: [B, T] -> [B, T, T]."""
+    return documents[:, :, None] == documents[:, None, :]
+
+
+def window_mask(query_positions: Tensor, key_positions: Tensor, window: int) -> Tensor:
+    """True where the key lies less than `window` positions before the query: [B, T], [B, S] -> [B, T, S].
+
+    Counted in positions, not in places, so that pads between two tokens take no room in the window.
+
+    Source: Child et al. 2019, section 4.2; Jiang et al. 2023 (Mistral 7B), section 2.
+    """
+    return key_positions[:, None, :] > query_positions[:, :, None] - window
+
+
 def attention_mask(
-    key_mask: Tensor | None, *, n_queries: int, n_keys: int, is_causal: bool, device: torch.device | None = None
+    key_mask: Tensor | None,
+    *,
+    n_queries: int,
+    n_keys: int,
+    is_causal: bool,
+    documents: Tensor | None = None,
+    device: torch.device | None = None,
 ) -> Tensor | None:
     """The mask of one attention, [B or 1, 1, T, S] or [B, 1, 1, S], or None when all may attend to all.
 
@@ -46,13 +76,24 @@ def attention_mask(
         n_queries: T.
         n_keys: S, the keys of a cache included.
         is_causal: Hide keys that come after the query.
+        documents: [B, T], hide keys of other documents; None: each row is one.
         device: Where to make the mask.
     """
     mask = None if key_mask is None else key_mask[:, None, None, :]  # [B, 1, 1, S]
     if is_causal and n_queries > 1:
         causal = causal_mask(n_queries, n_keys, device=device)[None, None]  # [1, 1, T, S]
         mask = causal if mask is None else mask & causal
+    if documents is not None:
+        own = document_mask(documents)[:, None]  # [B, 1, T, T]
+        mask = own if mask is None else mask & own
     return mask
+
+
+def document_positions(documents: Tensor) -> Tensor:
+    """Position of each token: the number of tokens of its own document before it. int64 [B, T] -> [B, T]."""
+    n_tokens = documents.shape[1]
+    seen = document_mask(documents) & causal_mask(n_tokens, n_tokens, device=documents.device)
+    return seen.sum(-1) - 1
 
 
 def positions_of(mask: Tensor | None, *, n_tokens: int, device: torch.device | None = None) -> Tensor:

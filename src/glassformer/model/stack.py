@@ -10,7 +10,7 @@ from glassformer.model.attention import Attention
 from glassformer.model.block import Block, Residual
 from glassformer.model.cache import CrossCache, KVCache, LayerCache
 from glassformer.model.feedforward import FeedForward
-from glassformer.model.masks import attention_mask
+from glassformer.model.masks import attention_mask, window_mask
 from glassformer.model.norm import build_norm
 from glassformer.model.positions import build_bias, rotary_phases
 
@@ -63,6 +63,7 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(
             build_block(config, has_cross_attention=has_cross_attention) for _ in range(n_layers)
         )
+        self.window = config.window if is_causal else None
         self.bias = build_bias(config, is_causal=is_causal)
         self.norm = build_norm(config) if config.use_final_norm else None
 
@@ -72,6 +73,7 @@ class Stack(nn.Module):
         positions: Tensor,
         *,
         key_mask: Tensor | None = None,
+        documents: Tensor | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         cache: KVCache | None = None,
@@ -82,13 +84,21 @@ class Stack(nn.Module):
             x: [B, T, D].
             positions: [B or 1, T].
             key_mask: [B, S], True at real tokens, those of the cache included; None: all are.
+            documents: [B, T], a token attends only to tokens with its own number; None: each row is one text.
             memory: [B, S_src, D], what cross-attention reads; with a cache it is in there already.
             memory_mask: [B, S_src], True at real source tokens; None: all are.
             cache: Keys and values of earlier tokens; the new ones are appended.
         """
         n_queries = x.shape[1]
         n_keys = n_queries + (cache.length if cache else 0)
-        mask = attention_mask(key_mask, n_queries=n_queries, n_keys=n_keys, is_causal=self.is_causal, device=x.device)
+        mask = attention_mask(
+            key_mask,
+            n_queries=n_queries,
+            n_keys=n_keys,
+            is_causal=self.is_causal,
+            documents=documents,
+            device=x.device,
+        )
         if memory_mask is not None:
             memory_mask = memory_mask[:, None, None, :]  # [B, 1, 1, S]: hides source pads from every query
         phases = bias = None
@@ -96,8 +106,13 @@ class Stack(nn.Module):
             phases = rotary_phases(
                 positions, d_head=self.config.head_width, base=self.config.rotary_base, dtype=x.dtype
             )
-        if self.bias is not None:
-            bias = self.bias(positions, self._key_positions(positions, cache))
+        if self.bias is not None or self.window is not None:
+            key_positions = self._key_positions(positions, cache)
+            if self.bias is not None:
+                bias = self.bias(positions, key_positions)
+            if self.window is not None and self.window < n_keys:
+                near = window_mask(positions, key_positions, self.window)[:, None]  # [B or 1, 1, T, S]
+                mask = near if mask is None else mask & near
         for i, block in enumerate(self.blocks):
             layer: LayerCache | None = cache.layers[i] if cache else None
             cross: CrossCache | None = cache.cross[i] if cache and cache.cross else None

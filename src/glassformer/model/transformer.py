@@ -9,7 +9,7 @@ from glassformer.config import ModelConfig
 from glassformer.model.cache import CrossCache, KVCache, LayerCache
 from glassformer.model.embedding import InputEmbedding, TokenEmbedding
 from glassformer.model.heads import LabelHead, MaskedLMHead, OutputProjection, Pooler, pool
-from glassformer.model.masks import check_mask, padding_mask, positions_of
+from glassformer.model.masks import check_mask, document_positions, padding_mask, positions_of
 from glassformer.model.positions import LearnedPositions, RelativeBias
 from glassformer.model.stack import Stack
 
@@ -52,7 +52,7 @@ class Decoder(nn.Module):
         self.projection = OutputProjection(
             vocab_size=config.vocab_size,
             d_model=config.d_model,
-            tied=None if config.tying == "none" else tokens,
+            tied=tokens if config.is_output_tied else None,
             use_bias=config.use_output_bias,
             scale=config.d_model**-0.5 if config.scale_logits else 1.0,
         )
@@ -62,28 +62,49 @@ class Decoder(nn.Module):
         ids: Tensor,
         *,
         mask: Tensor | None = None,
+        documents: Tensor | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """Features before the projection: ids [B, T] -> [B, T, D]. With a cache, ids are the next chunk of each row."""
+        """Features before the projection: ids [B, T] -> [B, T, D]. With a cache, ids are the next chunk of each row.
+
+        Rows that hold several documents come with `documents`, int64 [B, T]: a token attends only to tokens with its
+        own number, and positions begin anew for each. Pads have a number of their own, such as 0, and need no mask.
+        """
         n_tokens = ids.shape[1]
         if cache is not None and len(ids) != len(cache.sources):
             raise ValueError(
                 f"ids has {len(ids)} rows and the cache {len(cache.sources)}. Each row continues its own text. "
                 "Bring the cache to the same rows with `cache.select`."
             )
-        mask = self._real_tokens(ids, mask)
-        positions = positions_of(mask, n_tokens=n_tokens, device=ids.device)
-        if cache is None:
-            n_positions = _count(positions, ids)
+        if documents is not None:
+            if mask is not None or cache is not None:
+                raise ValueError(
+                    "documents was given with a mask or a cache. Packed rows are read whole, and their pads are a "
+                    "document of their own. Leave the other out."
+                )
+            positions = document_positions(documents)
+            n_positions = int(positions.max()) + 1
         else:
+            mask = self._real_tokens(ids, mask)
+            positions = positions_of(mask, n_tokens=n_tokens, device=ids.device)
+            n_positions = _count(positions, ids)
+        if cache is not None:
             positions = positions + cache.next_positions
             n_positions = cache.advance_positions(n_tokens, mask)
             memory_mask = cache.memory_mask
         x = self.embedding(ids, positions, n_positions=n_positions)
         key_mask = mask if cache is None else cache.extend_key_mask(mask, ids)
-        out: Tensor = self.stack(x, positions, key_mask=key_mask, memory=memory, memory_mask=memory_mask, cache=cache)
+        out: Tensor = self.stack(
+            x,
+            positions,
+            key_mask=key_mask,
+            documents=documents,
+            memory=memory,
+            memory_mask=memory_mask,
+            cache=cache,
+        )
         if cache is not None:
             cache.length += n_tokens
         return out
@@ -137,7 +158,7 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.config = config
         tgt_tokens = _token_table(config, config.vocab_size)
-        src_tokens = tgt_tokens if config.tying == "all" else _token_table(config, config.source_vocab_size)
+        src_tokens = tgt_tokens if config.is_source_tied else _token_table(config, config.source_vocab_size)
         self.encoder = Encoder(config, tokens=src_tokens)
         self.decoder = Decoder(config, tokens=tgt_tokens, has_cross_attention=True)
         _initialise(self, config)
@@ -188,9 +209,20 @@ class DecoderOnly(nn.Module):
         self.decoder = Decoder(config, tokens=tokens, has_cross_attention=False)
         _initialise(self, config)
 
-    def forward(self, ids: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """Args: ids [B, T]; mask bool [B, T], True at real tokens (pads on either side), from pad_id when left out."""
-        return self.project(self.decoder(ids, mask=mask))
+    def features(self, ids: Tensor, *, mask: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
+        """Decoder output before the projection, [B, T, D]."""
+        out: Tensor = self.decoder(ids, mask=mask, documents=documents)
+        return out
+
+    def forward(self, ids: Tensor, *, mask: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
+        """Logits of the token after each token.
+
+        Args:
+            ids: [B, T].
+            mask: bool [B, T], True at real tokens (pads on either side), from pad_id when left out.
+            documents: int64 [B, T], for rows that hold several texts; see `Decoder.forward`.
+        """
+        return self.project(self.features(ids, mask=mask, documents=documents))
 
     def project(self, features: Tensor) -> Tensor:
         """[B, T, D] -> logits [B, T, V]."""
