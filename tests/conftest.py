@@ -8,7 +8,7 @@ import pytest
 
 from glassformer.phrasebook import split
 from glassformer.resolve import resolve
-from glassformer.tasks.training_run import TrainingRequest, train_translator
+from glassformer.tasks.training_run import TrainingRequest, run_training
 
 TINY = [
     "model.d_model=16",
@@ -32,7 +32,7 @@ def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = folder / "pairs.tsv"
     data.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in train), encoding="utf-8")
     resolved = resolve(None, None, TINY, {"training.steps": 20, "data.src": "en", "data.tgt": "fr"})
-    train_translator(
+    run_training(
         TrainingRequest(data=[str(data)], out=folder / "runs" / "demo", resolved=resolved, say=lambda text: None)
     )
     return folder

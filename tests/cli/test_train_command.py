@@ -53,7 +53,7 @@ def test_run_folder_is_a_model_that_says_what_it_is(data: Path, tmp_path: Path, 
     out = tmp_path / "new" / "run"
     code, said = train(train_arguments(data, out, 12, training__log_every=5))
     assert code == 0
-    for words in ("60 rows", "Vocabulary of src and tgt: 300 entries", "train: 60 pairs", "training.lr=", "Done after"):
+    for words in ("60 rows", "Vocabulary tokenizer.json: 300 entries", "train: 60 pairs", "training.lr=", "Done after"):
         assert words in said
     files = {path.name for path in out.iterdir() if path.is_file()}
     model = {"config.json", "generation.json", "metrics.json", "README.md", "model.safetensors", "tokenizer.json"}

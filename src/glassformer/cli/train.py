@@ -26,6 +26,9 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("--src", metavar="CODE", help="Source language, such as en.")
 @click.option("--tgt", metavar="CODE", help="Target language, such as fr.")
+@click.option(
+    "--task", metavar="NAME", help="translate (default), summarize, lm, mlm, denoise, classify, label or embed."
+)
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Folder of the run.")
 @click.option("--valid", multiple=True, metavar="FILE", help="Validation data (twice for two plain files).")
 @click.option("--test", multiple=True, metavar="FILE", help="Data of the final figures; left out: the validation data.")
@@ -47,6 +50,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 )
 def command(
     data: tuple[str, ...],
+    task: str | None,
     src: str | None,
     tgt: str | None,
     out: Path,
@@ -63,7 +67,7 @@ def command(
     sets: tuple[str, ...],
     print_config: bool,
 ) -> None:
-    """Train a model from pairs of sentences.
+    """Train a model: a translator from pairs of sentences, or another one of --task.
 
     DATA is one TSV, CSV or JSONL file with both sides, or two plain files; compressed or not; - is standard input.
     What is left out is chosen from the data and the machine, and printed with the reason.
@@ -72,6 +76,7 @@ def command(
     from glassformer.resolve import describe, resolve
 
     flags = {
+        "task.name": task,
         "data.src": src,
         "data.tgt": tgt,
         "data.is_strict": strict or None,
@@ -92,7 +97,7 @@ def command(
             "Join the files first, for example with cat.",
         )
     from glassformer.cli.check import show_report
-    from glassformer.tasks.training_run import TrainingRequest, train_translator
+    from glassformer.tasks.training_run import TrainingRequest, run_training
 
     def say(text: str) -> None:
         click.echo(text, err=True)
@@ -108,7 +113,7 @@ def command(
         say=say,
         show_report=show_report,
     )
-    train_translator(request)
+    run_training(request)
 
 
 def _print_settings(rows: list[tuple[str, str, str, str]]) -> None:

@@ -156,11 +156,11 @@ class BatchPlan:
         places = np.argsort(generator.random_raw(len(starts) - 1), kind="stable")
         return EpochBatches(epoch, variant, order, np.array(starts), places)
 
-    def batch(self, rows: Integers, variant: int = 0, *, rank: int = 0, world_size: int = 1) -> Batch:
-        """The part of one rank in the batch of `rows` [n]; see `Collator`."""
+    def batch(self, rows: Integers, variant: int = 0, *, epoch: int = 0, rank: int = 0, world_size: int = 1) -> Batch:
+        """The part of one rank in the batch of `rows` [n]; see `Collator`. The epoch changes nothing in a pair."""
         return self._collators[variant](rows, rank=rank, world_size=world_size)
 
-    def n_tokens(self, rows: Integers, variant: int = 0) -> int:
+    def n_tokens(self, rows: Integers, variant: int = 0, *, epoch: int = 0) -> int:
         """Target tokens of `rows` [n] with EOS, over all ranks."""
         return int(self._variants[variant].targets.lengths(rows).sum()) + len(rows)
 

@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from glassformer.data.batches import Batch, BatchPlan, EpochBatches
+import torch
+
+from glassformer.data.store import Integers
 from glassformer.errors import CheckpointError
 
-__all__ = ["BatchStream", "UpdateGroup"]
+__all__ = ["AnyBatch", "BatchStream", "Batches", "EpochOrder", "UpdateGroup"]
+
+
+class AnyBatch(Protocol):
+    """What training needs to know of a batch; the rest is between the batches and the loss."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Predictions in this batch: the number by which a mean divides."""
+
+    @property
+    def n_src_tokens(self) -> int:
+        """Tokens that are read beside those."""
+
+    def to(self, device: torch.device) -> Any:
+        """The same batch on a device."""
+
+
+class EpochOrder(Protocol):
+    """The batches of one epoch: item i holds the rows of the i-th one."""
+
+    @property
+    def variant(self) -> int:
+        """Which tokenisation of the data they take."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, i: int) -> Integers: ...
+
+
+class Batches(Protocol):
+    """How the rows of a store form batches, epoch by epoch: a pure function of the data, the seed and the epoch."""
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything that decides the batches and their order, as plain JSON."""
+
+    def epoch(self, epoch: int) -> EpochOrder:
+        """The batches of an epoch, counted from 0."""
+
+    def batch(
+        self, rows: Integers, variant: int = 0, *, epoch: int = 0, rank: int = 0, world_size: int = 1
+    ) -> AnyBatch:
+        """The part of one rank in the batch of `rows` in an epoch."""
+
+    def n_tokens(self, rows: Integers, variant: int = 0, *, epoch: int = 0) -> int:
+        """Predictions in the batch of `rows` in an epoch, over all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateGroup:
     """The micro-batches of one update. Divide the summed loss by the counts, which cover all ranks."""
 
-    batches: list[Batch]  # the parts of this rank; every rank has as many
+    batches: Sequence[AnyBatch]  # the parts of this rank; every rank has as many
     n_tokens: int  # target tokens with EOS, of all batches and ranks
     n_sentences: int  # pairs, of all batches and ranks
     epoch: int  # the epoch that they belong to, from 0
@@ -38,19 +86,19 @@ class BatchStream(Iterator[UpdateGroup]):
         accumulation: Batches of one update.
     """
 
-    def __init__(self, plan: BatchPlan, *, rank: int = 0, world_size: int = 1, accumulation: int = 1) -> None:
+    def __init__(self, plan: Batches, *, rank: int = 0, world_size: int = 1, accumulation: int = 1) -> None:
         self._plan, self._rank, self._world_size, self._accumulation = plan, rank, world_size, accumulation
         self._epoch = self._batch = self._seen_pairs = 0
-        self._batches: EpochBatches | None = None  # of the epoch, planned when it is needed
+        self._batches: EpochOrder | None = None  # of the epoch, planned when it is needed
 
     def __next__(self) -> UpdateGroup:
         plan, batches = self._plan, self._epoch_batches()
         stop = min(self._batch + self._accumulation, len(batches))
         parts = [batches[i] for i in range(self._batch, stop)]
-        place = {"rank": self._rank, "world_size": self._world_size}
+        ranks = {"rank": self._rank, "world_size": self._world_size}
         group = UpdateGroup(
-            batches=[plan.batch(rows, batches.variant, **place) for rows in parts],
-            n_tokens=sum(plan.n_tokens(rows, batches.variant) for rows in parts),
+            batches=[plan.batch(rows, batches.variant, epoch=self._epoch, **ranks) for rows in parts],
+            n_tokens=sum(plan.n_tokens(rows, batches.variant, epoch=self._epoch) for rows in parts),
             n_sentences=sum(map(len, parts)),
             epoch=self._epoch,
         )
@@ -60,7 +108,7 @@ class BatchStream(Iterator[UpdateGroup]):
             self._epoch, self._batch, self._batches = self._epoch + 1, 0, None
         return group
 
-    def _epoch_batches(self) -> EpochBatches:
+    def _epoch_batches(self) -> EpochOrder:
         if self._batches is None:
             self._batches = self._plan.epoch(self._epoch)
         return self._batches

@@ -77,7 +77,7 @@ class MaskedLMHead(nn.Module):
         self.projection = OutputProjection(
             vocab_size=config.vocab_size,
             d_model=config.d_model,
-            tied=None if config.tying == "none" else tied,
+            tied=tied if config.is_output_tied else None,
             use_bias=True,
         )
 
@@ -98,7 +98,7 @@ class Pooler(nn.Module):
 
 
 class LabelHead(nn.Module):
-    """Votes for labels: dropout(x) W + b, of a text's vector [B, D] -> [B, L] or of each token [B, T, D] -> [B, T, L]."""
+    """Votes for L labels, dropout(x) W + b: of a text [B, D] -> [B, L], or of each token [B, T, D] -> [B, T, L]."""
 
     def __init__(self, *, d_model: int, n_labels: int, dropout: float) -> None:
         super().__init__()

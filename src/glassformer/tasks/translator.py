@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,9 +18,12 @@ from glassformer.generation.hypothesis import Hypothesis
 from glassformer.generation.search import generate
 from glassformer.model import EncoderDecoder, attention_maps
 from glassformer.tasks.decoding import ModelDecoding
-from glassformer.tasks.model_folder import load_model_folder
+from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.tasks.segments import split_long
 from glassformer.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Alignment", "Translation", "Translator"]
 
@@ -81,15 +85,19 @@ class Translator:
         self.generation = generation
         self.max_src_tokens = max_src_tokens
         unused = range(tokenizer.vocab_size, model.config.vocab_size)
-        self._forbidden = [tokenizer.pad_id, tokenizer.bos_id, tokenizer.unk_id, tokenizer.mask_id, *unused]
+        self.forbidden_ids = [tokenizer.pad_id, tokenizer.bos_id, tokenizer.unk_id, tokenizer.mask_id, *unused]
 
     @classmethod
-    def load(cls, path: str | Path) -> Translator:
+    def load(cls, path: str | Path) -> Self:
         """Loads a model folder; see `load_model_folder` for the errors."""
-        folder = load_model_folder(path)
+        return cls.of(load_model_folder(path))
+
+    @classmethod
+    def of(cls, folder: ModelFolder) -> Self:
+        """The translator of a loaded folder."""
         if not isinstance(folder.model, EncoderDecoder):
             raise CheckpointError(
-                f"{path} holds a model of the family {folder.config.model.family}.",
+                f"{folder.path} holds a model of the family {folder.config.model.family}.",
                 "Translation needs an encoder-decoder.",
                 "Choose another model.",
             )
@@ -193,7 +201,7 @@ class Translator:
             torch.full((len(sources), 1), self.tokenizer.bos_id, device=device),
             generation,
             eos_ids=[self.tokenizer.eos_id],
-            forbidden_ids=self._forbidden,
+            forbidden_ids=self.forbidden_ids,
             max_new_tokens=torch.tensor(limits),
             seeds=[_seed_of(text) for text in texts] if generation.do_sample else None,
         )

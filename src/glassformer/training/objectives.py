@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from glassformer.data.batches import Batch
-from glassformer.model import EncoderDecoder
+from glassformer.config import Config, ModelConfig
+from glassformer.data.batches import Batch, BatchPlan
+from glassformer.data.store import TokenStore
+from glassformer.data.stream import Batches
+from glassformer.errors import ConfigError
+from glassformer.model import EncoderDecoder, Model
 
-__all__ = ["TranslationLoss", "cross_entropy", "projected_cross_entropy"]
+__all__ = [
+    "Objective",
+    "TranslationLoss",
+    "TranslationObjective",
+    "cross_entropy",
+    "projected_cross_entropy",
+]
 
 CHUNK_ROWS = 512  # rows of logits held at once: 16 MB at a vocabulary of 8,000, which stays near the caches
+
+
+class Objective(Protocol):
+    """What a model learns from: its architecture, its loss, its batches."""
+
+    unit: str  # what a row of the store is, in the plural
+
+    def fit(self, model: ModelConfig) -> ModelConfig:
+        """The architecture with the stacks and heads that this objective needs; ConfigError when it cannot be."""
+
+    def loss(self, model: Model, config: Config) -> nn.Module:
+        """A module: batch -> (loss, plain negative log-likelihood), both summed over what is predicted."""
+
+    def batches(self, config: Config, store: TokenStore) -> Batches:
+        """The batches of each epoch."""
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, *, pad_id: int, smoothing: float) -> Tensor:
@@ -156,3 +181,35 @@ class TranslationLoss(nn.Module):
                 smoothing=self.smoothing,
                 dtype=dtype,
             )
+
+
+class TranslationObjective:
+    """Predict a target from its source: an encoder-decoder on pairs."""
+
+    unit = "pairs"
+
+    def fit(self, model: ModelConfig) -> ModelConfig:
+        if model.family != "encoder-decoder":
+            raise ConfigError(
+                f"model.family={model.family} cannot translate.",
+                "Pairs train an encoder-decoder.",
+                "Leave model.family out, or choose another preset.",
+            )
+        return model
+
+    def loss(self, model: Model, config: Config) -> nn.Module:
+        assert isinstance(model, EncoderDecoder)
+        return TranslationLoss(model, smoothing=config.training.label_smoothing)
+
+    def batches(self, config: Config, store: TokenStore) -> BatchPlan:
+        data, model = config.data, config.model
+        assert data.batch_tokens is not None and model.pad_id is not None
+        return BatchPlan(
+            store,
+            batch_tokens=data.batch_tokens,
+            sort_window=data.sort_window,
+            seed=config.training.seed,
+            pad_id=model.pad_id,
+            bos_id=model.bos_id,
+            eos_id=model.eos_id,
+        )

@@ -10,19 +10,18 @@ from typing import Any, Literal
 import torch
 
 from glassformer.config import Config
-from glassformer.data.batches import BatchPlan
 from glassformer.data.store import TokenStore
 from glassformer.data.stream import BatchStream
 from glassformer.errors import ConfigError
-from glassformer.model import EncoderDecoder
+from glassformer.model import build_model
 from glassformer.presets import PRESETS
 from glassformer.shapes import total
-from glassformer.training.objectives import TranslationLoss
+from glassformer.training.objectives import Objective
 from glassformer.training.optimizer import build_optimizers
 from glassformer.training.progress import duration
 from glassformer.training.trainer import RunLength
 
-__all__ = ["Plan", "batch_plan", "choose_precision", "make_plan", "measure_speed"]
+__all__ = ["Plan", "choose_precision", "make_plan", "measure_speed"]
 
 LAPTOP_PRESETS = ("medium", "small", "tiny")  # what a budget chooses among, largest first
 TOKENS_PER_PARAMETER = 0.5  # a budget takes the largest preset that sees so many tokens for each of its parameters
@@ -43,16 +42,19 @@ class Plan:
     reasons: list[str]
 
 
-def make_plan(config: Config, store: TokenStore, *, chosen: set[str], elapsed_s: Callable[[], float]) -> Plan:
+def make_plan(
+    config: Config, store: TokenStore, objective: Objective, *, chosen: set[str], elapsed_s: Callable[[], float]
+) -> Plan:
     """Fills in what `config` leaves open.
 
     Args:
         config: The settings as resolved; `model.vocab_size` is that of the tokenizer already.
-        store: The training pairs.
+        store: The training data.
+        objective: What is learned from them.
         chosen: Names (`section.key`) that the user set; these are never changed.
         elapsed_s: Seconds since the command began; they count against a budget.
     """
-    planner = _Planner(config, store, chosen, elapsed_s)
+    planner = _Planner(config, store, objective, chosen, elapsed_s)
     planner.choose_precision_and_batch()
     if config.training.budget_s is not None:
         planner.spend_budget(config.training.budget_s)
@@ -65,8 +67,16 @@ def make_plan(config: Config, store: TokenStore, *, chosen: set[str], elapsed_s:
 class _Planner:
     """Makes one choice after another; each leaves a reason."""
 
-    def __init__(self, config: Config, store: TokenStore, chosen: set[str], elapsed_s: Callable[[], float]) -> None:
-        self.config, self.store, self.chosen, self.elapsed_s = config, store, chosen, elapsed_s
+    def __init__(
+        self,
+        config: Config,
+        store: TokenStore,
+        objective: Objective,
+        chosen: set[str],
+        elapsed_s: Callable[[], float],
+    ) -> None:
+        self.config, self.store, self.objective = config, store, objective
+        self.chosen, self.elapsed_s = chosen, elapsed_s
         self.reasons: list[str] = []
         self.total_updates: int | None = None
         self.train_s: float | None = None
@@ -95,7 +105,7 @@ class _Planner:
         """Model, batch and validations that fit into the time, measured with real updates."""
         epoch_tokens = float(self.store.lengths.sum()) + 2 * len(self.store)
         if any(name.startswith("model.") for name in self.chosen):
-            speed = measure_speed(self.config, self.store, MEASURE_S)
+            speed = measure_speed(self.config, self.store, self.objective, MEASURE_S)
         else:
             speed = self._choose_model(budget_s - self.elapsed_s())
         self.train_s = budget_s * (1 - RESERVE_SHARE) - self.elapsed_s() - 1.0
@@ -124,8 +134,9 @@ class _Planner:
         tried = []
         for name in LAPTOP_PRESETS:
             fields = {key: value for key, value in PRESETS[name].items() if key != "vocab_size"}
-            candidate = replace(self.config, model=replace(self.config.model, **fields))
-            speed = measure_speed(candidate, self.store, MEASURE_S)
+            fresh = replace(self.config.model, family="encoder-decoder", **fields)
+            candidate = replace(self.config, model=self.objective.fit(fresh))
+            speed = measure_speed(candidate, self.store, self.objective, MEASURE_S)
             ratio = speed * seconds_left / total(candidate.model)
             tried.append(f"{name} {ratio:.2f}")
             if ratio >= TOKENS_PER_PARAMETER:
@@ -140,7 +151,7 @@ class _Planner:
     def count_updates(self) -> None:
         """The length in updates, from steps or epochs, or from the size of the data."""
         training = self.config.training
-        stream = BatchStream(batch_plan(self.config, self.store), accumulation=training.accumulation)
+        stream = BatchStream(self.objective.batches(self.config, self.store), accumulation=training.accumulation)
         per_epoch = stream.updates_per_epoch
         self.total_updates = training.steps
         if self.total_updates is None:
@@ -194,21 +205,6 @@ class _Planner:
         return Plan(config=self.config, length=length, reasons=self.reasons)
 
 
-def batch_plan(config: Config, store: TokenStore) -> BatchPlan:
-    """The batches that a config describes."""
-    data, model = config.data, config.model
-    assert data.batch_tokens is not None and model.pad_id is not None
-    return BatchPlan(
-        store,
-        batch_tokens=data.batch_tokens,
-        sort_window=data.sort_window,
-        seed=config.training.seed,
-        pad_id=model.pad_id,
-        bos_id=model.bos_id,
-        eos_id=model.eos_id,
-    )
-
-
 def choose_precision() -> tuple[Literal["float32", "bf16"], str]:
     """bf16 where a matrix product is at least 1.3 times as fast in it, measured for a fraction of a second."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -219,14 +215,14 @@ def choose_precision() -> tuple[Literal["float32", "bf16"], str]:
     return name, f"training.precision={name}: {reason}"
 
 
-def measure_speed(config: Config, store: TokenStore, seconds: float) -> float:
+def measure_speed(config: Config, store: TokenStore, objective: Objective, seconds: float) -> float:
     """Source and target tokens a second of real updates with fresh weights. The global random state stays as it was."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with torch.random.fork_rng():
-        model = EncoderDecoder(config.model).to(device)
-        loss = TranslationLoss(model, smoothing=config.training.label_smoothing)
+        model = build_model(config.model).to(device)
+        loss = objective.loss(model, config)
         optimizers = build_optimizers(model, config.training, lr=1e-5)
-        stream = BatchStream(batch_plan(config, store), accumulation=config.training.accumulation)
+        stream = BatchStream(objective.batches(config, store), accumulation=config.training.accumulation)
         n_tokens, started = 0, 0.0
         for number, group in enumerate(stream):
             if number == 1:  # the first update warms up
