@@ -51,13 +51,13 @@ def _tables(config: ModelConfig, n_stacks: int) -> dict[str, int]:
     width, target = config.d_model, config.vocab_size * config.d_model
     if config.family != "encoder-decoder":
         counts = {"token table": target}
-    elif config.tying == "all":
+    elif config.is_source_tied:
         counts = {"token table of source and target": target}
     else:
         counts = {"source token table": config.source_vocab_size * width, "target token table": target}
     if config.positions == "learned":
         counts["position tables" if n_stacks == 2 else "position table"] = (
-            n_stacks * (config.max_positions or 0) * width
+            n_stacks * ((config.max_positions or 0) + config.position_offset) * width
         )
     if config.n_segments and config.family != "decoder-only":
         counts["segment table"] = config.n_segments * width
@@ -69,7 +69,7 @@ def _tables(config: ModelConfig, n_stacks: int) -> dict[str, int]:
 def _heads(config: ModelConfig) -> dict[str, int]:
     width, vocabulary = config.d_model, config.vocab_size
     table = {"output projection (is the token table)": 0}
-    if config.tying == "none":
+    if not config.is_output_tied:
         table = {"output projection": vocabulary * width}
     if config.family != "encoder-only":
         return table | ({"output bias": vocabulary} if config.use_output_bias else {})

@@ -47,7 +47,9 @@ class InputEmbedding(nn.Module):
             self.positions = SinusoidalPositions(d_model=config.d_model, is_interleaved=is_interleaved)
         elif config.positions == "learned":
             assert config.max_positions is not None  # checked by ModelConfig
-            self.positions = LearnedPositions(max_positions=config.max_positions, d_model=config.d_model)
+            self.positions = LearnedPositions(
+                max_positions=config.max_positions, offset=config.position_offset, d_model=config.d_model
+            )
         self.segments = nn.Parameter(torch.empty(n_segments, config.d_model)) if n_segments else None
         self.norm = build_norm(config) if config.use_embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)

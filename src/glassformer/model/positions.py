@@ -78,15 +78,19 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """A second table, one learned row per position: [1, T] -> [1, T, D], bounded by its number of rows."""
+    """A second table, one learned row per position: [1, T] -> [1, T, D], bounded by its number of rows.
 
-    def __init__(self, *, max_positions: int, d_model: int) -> None:
+    With an offset, position p reads row p + offset; the rows before it are kept, as RoBERTa and BART have them.
+    """
+
+    def __init__(self, *, max_positions: int, offset: int, d_model: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(max_positions, d_model))
+        self.offset = offset
+        self.weight = nn.Parameter(torch.empty(max_positions + offset, d_model))
 
     def forward(self, positions: Tensor, *, n_positions: int, dtype: torch.dtype) -> Tensor:
-        check_length(n_positions, len(self.weight))
-        return self.weight[positions].to(dtype)
+        check_length(n_positions, len(self.weight) - self.offset)
+        return self.weight[positions + self.offset].to(dtype)
 
 
 def rotary_phases(positions: Tensor, *, d_head: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from glassformer.config import TokenizerConfig
 from glassformer.errors import TokenizerError
 from glassformer.text.learning import BYTE_CHARS, CONTINUING, KINDS, SPECIALS, choose_vocab_size, learn, require_known
 
-__all__ = ["SPECIALS", "Tokenizer", "choose_vocab_size"]
+__all__ = ["SPECIALS", "Tokenizer", "choose_vocab_size", "require_unicode"]
 
 _SPECIAL_PATTERN = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
 
@@ -102,7 +102,7 @@ class Tokenizer:
         try:
             with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
                 temporary = Path(file.name)
-                file.write(self._library.to_str().encode())
+                file.write(self._content().encode())
                 file.flush()
                 os.fsync(file.fileno())
             temporary.chmod(0o644)  # the temporary file is private to its owner
@@ -145,10 +145,7 @@ class Tokenizer:
             TokenizerError: Half a surrogate pair, a max_length without room for the special tokens, or dropout
                 with a kind other than BPE.
         """
-        ids: list[int] = []
-        parts = _SPECIAL_PATTERN.split(text) if allow_special else [text]
-        for i, part in enumerate(parts):  # the pattern's group puts special tokens at odd places
-            ids += [SPECIALS.index(part)] if i % 2 else self._ids([part], dropout)[0]
+        ids = self._ids_with_special(text, dropout) if allow_special else self._ids([text], dropout)[0]
         n_added = add_bos + add_eos
         if max_length is not None:
             if max_length < n_added:
@@ -168,12 +165,22 @@ class Tokenizer:
                 ids.append(self.eos_id)
         return batch
 
+    def _content(self) -> str:
+        """What `save` writes."""
+        return self._library.to_str()
+
+    def _ids_with_special(self, text: str, dropout: float) -> list[int]:
+        ids: list[int] = []
+        for i, part in enumerate(_SPECIAL_PATTERN.split(text)):  # the group puts special tokens at odd places
+            ids += [SPECIALS.index(part)] if i % 2 else self._ids([part], dropout)[0]
+        return ids
+
     def _ids(self, texts: Sequence[str], dropout: float) -> list[list[int]]:
         try:
             return [encoding.ids for encoding in self._with_dropout(dropout).encode_batch_fast(texts)]
         except (TypeError, UnicodeEncodeError):
             for text in texts:
-                _require_unicode(text)
+                require_unicode(text)
             raise
 
     def _with_dropout(self, dropout: float) -> tokenizers.Tokenizer:
@@ -235,7 +242,7 @@ class Tokenizer:
 
     def normalize(self, text: str) -> str:
         """The form to which `encode` brings a text first: `decode(encode(text)) == normalize(text)`."""
-        _require_unicode(text)
+        require_unicode(text)
         normalizer = self._library.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
@@ -249,6 +256,11 @@ class Tokenizer:
         """`none`, `nfc` or `nfkc`, as stored in the file."""
         normalizer = self._state["normalizer"]
         return "none" if normalizer is None else str(normalizer["type"]).lower()
+
+    @property
+    def never_made(self) -> list[int]:
+        """Ids that a model that writes text is not let make: padding, begin, unknown and mask."""
+        return [self.pad_id, self.bos_id, self.unk_id, self.mask_id]
 
     @property
     def is_lossless(self) -> bool:
@@ -289,7 +301,7 @@ def _count(texts: Iterable[str]) -> tuple[int, int]:
     return n_words, n_chars
 
 
-def _require_unicode(text: str) -> None:
+def require_unicode(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
