@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import BOS, EOS, IDS, PAD, temporary_store, write_store
 
+from glassformer.config import Config, DataConfig, ModelConfig
 from glassformer.data.packing import IGNORED, PackedBatch, PackedPlan
 from glassformer.data.store import TokenStore
 from glassformer.data.stream import BatchStream
 from glassformer.errors import CheckpointError
+from glassformer.training.causal import CausalObjective, packed_plan
 
 LENGTHS = (5, 0, 9, 1, 30, 3, 3, 12)
 
@@ -163,3 +165,16 @@ def test_a_long_document_is_read_piece_by_piece(tmp_path: Path) -> None:
     plan = plan_of(store, max_tokens=64, batch_tokens=640, seed=None)
     flat = torch.cat([batch.ids.flatten() for batch in plan.batches()])[: 9000 + 2 + 5].tolist()
     assert flat == text_of(store, 0, True) + text_of(store, 1, True)
+
+
+def test_the_plan_of_a_config(tmp_path: Path) -> None:
+    from stores import write_store
+
+    store = write_store(tmp_path / "store", [(5, 1), (9, 1)])
+    model = ModelConfig(family="decoder-only", vocab_size=50_000, use_bos=True, pad_id=None)
+    config = Config(model=model, data=DataConfig(max_tokens=6, batch_tokens=12))
+    plan = CausalObjective().batches(config, store)
+    assert plan.fingerprint["seed"] == 1 and plan.fingerprint["use_bos"] is True
+    in_order = packed_plan(config, store, seed=None)
+    assert in_order.batch(np.array([0])).ids[0, 0] == model.bos_id
+    assert [len(part.ids) for part in in_order.batches()] == [2, 1]
