@@ -240,11 +240,13 @@ class TokenizerConfig:
     vocab_size: int | None = None  # entries to learn, specials included; unset: chosen from the size of the data
     is_shared: bool = True  # one vocabulary for both languages
     normalization: Literal["none", "nfc", "nfkc"] = "none"  # Unicode form that texts are brought to first
+    n_sentinels: int = 0  # entries <extra_id_0> and on, which stand for hidden spans of text; 100 for denoise
     bpe_dropout: float = 0.0  # share of merges skipped at random in training (sub-word regularisation)
     n_variants: int = 4  # with bpe_dropout: how many tokenisations of the data are stored, one an epoch in turn
 
     def __post_init__(self) -> None:
         _require_at_least(self, 1, "vocab_size", "n_variants")
+        _require_at_least(self, 0, "n_sentinels")
         _require_share(self, "bpe_dropout")
         _require(
             self.bpe_dropout == 0 or self.kind == "bpe",
@@ -266,6 +268,7 @@ class TaskConfig:
     mean_span: float = 3.0  # denoise: mean number of tokens hidden behind one sentinel
     is_multi_label: bool = False  # classify: a text may have any number of labels
     use_class_weights: bool = False  # classify: rare labels weigh more, by the inverse of their frequency
+    has_negatives: bool = False  # embed: columns of a TSV behind the second are hard negatives, not a domain
     similarity_scale: float = 20.0  # embed: factor of the cosines before the softmax over the batch
     min_width: int | None = None  # embed: train also the first 1/2, 1/4 ... of the vector, down to this width
 
@@ -293,7 +296,8 @@ class DataConfig:
 
     src: str = "src"  # source language, a code such as en
     tgt: str = "tgt"  # target language, a code such as fr
-    max_tokens: int = 256  # pairs with a longer side, its end token counted, are left out and reported
+    document: Literal["line", "paragraph", "jsonl"] = "line"  # what a document of raw text is; jsonl: a "text" a line
+    max_tokens: int = 256  # most tokens of a text with its end; longer pairs are left out and reported, documents cut
     max_length_ratio: float = 9.0  # pairs whose sides differ more, in characters with 20 added to each, are left out
     drop_duplicates: bool = True  # leave out a pair that stands in the data already
     drop_copies: bool = False  # leave out pairs whose two sides are equal
@@ -304,6 +308,7 @@ class DataConfig:
         None  # source + target tokens of one batch, padding included; unset: chosen from the data
     )
     sort_window: int = 8192  # pairs shuffled together and sorted by length inside
+    across_documents: bool = False  # language model: packed documents see those before them in the row, as in GPT-2
 
     def __post_init__(self) -> None:
         _require_at_least(self, 1, "max_tokens", "batch_tokens", "sort_window", "valid_rows")
@@ -350,14 +355,20 @@ class TrainingConfig:
     compile: bool = False  # run the blocks through torch.compile
     use_tensorboard: bool = False  # also write TensorBoard events (extra: tensorboard)
     fsdp: bool = False  # several processes: shard weights and optimizer (FSDP2) instead of copying them (DDP)
+    frozen: Literal["none", "embeddings", "encoder", "body"] = (
+        "none"  # fine-tuning: what keeps the start's weights, where dropout stays on; body: all but heads and output
+    )
+    lora_rank: int = 0  # r: with a start, train only W + (alpha/r) B A of this rank, and fresh heads; 0: off
+    lora_alpha: float = 16.0  # strength of the adapters; alpha / r multiplies them
+    lora_targets: Literal["attention", "all"] = "attention"  # which linear maps of the blocks get adapters
 
     def __post_init__(self) -> None:
         _require_at_least(
             self, 1, "steps", "accumulation", "keep_last", "max_skipped", "log_every", "n_threads", "save_every"
         )
-        _require_at_least(self, 0, "warmup_steps", "average_last")
+        _require_at_least(self, 0, "warmup_steps", "average_last", "lora_rank")
         _require_share(self, "beta1", "beta2", "label_smoothing", "ema_decay")
-        for name in ("lr", "muon_lr", "epochs", "budget_s", "save_every_s"):
+        for name in ("lr", "muon_lr", "epochs", "budget_s", "save_every_s", "lora_alpha"):
             value = getattr(self, name)
             is_right = value is None or 0 < value < math.inf or (name == "save_every_s" and value == math.inf)
             _require(
@@ -379,6 +390,16 @@ class TrainingConfig:
             _require(
                 0 <= value <= 1, f"{name}={value} is not a share.", "It must lie in [0, 1].", f"Set {name}=0.2, say."
             )
+        for is_right, other, reason in (
+            (self.frozen == "none", f"frozen={self.frozen}", "Adapters freeze all of the start already."),
+            (self.optimizer != "muon", "optimizer=muon", "Muon makes whole matrices orthogonal, not thin factors."),
+        ):
+            _require(
+                self.lora_rank == 0 or is_right,
+                f"lora_rank={self.lora_rank} with {other}.",
+                reason,
+                f"Leave out {other.partition('=')[0]}, or use lora_rank=0.",
+            )
         given = [name for name in ("steps", "epochs", "budget_s") if getattr(self, name) is not None]
         _require(
             len(given) < 2, f"{' and '.join(given)} are both set.", "One of them says when the run ends.", "Keep one."
@@ -393,14 +414,16 @@ class ValidationConfig:
     rows: int = 1000  # rows of the validation data used while training (all are used at the end)
     bleu_rows: int = 200  # rows translated for BLEU and chrF while training; 0: loss only
     patience: int = 0  # validations without a better loss after which the run ends; 0: never
-    metric: Literal["loss", "bleu", "chrf"] = "loss"  # which figure chooses the best checkpoint
+    metric: Literal["loss", "bleu", "chrf", "recall@1", "recall@10", "ndcg@10", "mrr"] = (
+        "loss"  # which figure chooses the best checkpoint
+    )
     samples: int = 3  # translations shown at each validation
 
     def __post_init__(self) -> None:
         _require_at_least(self, 1, "every", "rows")
         _require_at_least(self, 0, "bleu_rows", "patience", "samples")
         _require(
-            self.metric == "loss" or self.bleu_rows > 0,
+            self.metric not in ("bleu", "chrf") or self.bleu_rows > 0,
             f"metric={self.metric} with bleu_rows=0.",
             "This figure comes from translated rows.",
             "Raise bleu_rows, or use metric=loss.",
@@ -427,10 +450,13 @@ class GenerationConfig:
     max_new_tokens: int | None = None  # most tokens made; unset: max_length_a * source + max_length_b
     max_length_a: float = 2.0  # tokens allowed for each source token
     max_length_b: int = 20  # tokens allowed beside those
+    forced_bos_id: int | None = None  # id that every output begins with (BART); unset: the model chooses
+    is_eos_forced: bool = False  # the last token that the limit allows is the end token
 
     def __post_init__(self) -> None:
         _require_at_least(self, 1, "beam_size", "n_best")
         _require_at_least(self, 0, "top_k", "no_repeat_ngram_size", "min_new_tokens", "max_new_tokens", "max_length_b")
+        _require_at_least(self, 0, "forced_bos_id")
         for name, low, high in (
             ("temperature", 0, 1e4),
             ("top_p", 0, 1),
@@ -508,3 +534,12 @@ class Config:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     generation: GenerationConfig = field(default_factory=GenerationConfig)
+
+    def __post_init__(self) -> None:
+        given = {"training.frozen": self.training.frozen != "none", "training.lora_rank": self.training.lora_rank > 0}
+        for name in [name for name, is_given in given.items() if is_given and self.task.start is None]:
+            raise ConfigError(
+                f"{name} is set without task.start.",
+                "Frozen weights are those of a trained model.",
+                f"Name one with --from FOLDER, or leave out {name}.",
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 
 import click
@@ -10,11 +11,14 @@ import click
 from glassformer import __version__
 from glassformer.errors import GlassformerError
 
-# Command -> what it does. The command `x` is the function `command` of `glassformer.cli.x`.
+# Command -> what it does. The command `x` is the function `command` of `glassformer.cli.x` (`x_` for a Python keyword).
 COMMANDS = {
     "check": "Report on parallel data: counts, lengths, and what looks wrong.",
     "evaluate": "Score a model: BLEU, chrF, TER, by length and domain; compare two models.",
+    "explain": "Every step of a model's own computation on a text, with its proof.",
+    "import": "Read a Hugging Face folder: weights, tokenizer and settings.",
     "info": "Parameters, FLOPs, memory and the shape of each step.",
+    "masks": "The masks as the kernel gets them, and a test that nothing leaks.",
     "phrasebook": "Write the embedded English-French phrasebook.",
     "train": "Train a model from pairs of sentences.",
     "translate": "Translate a text, a file or standard input.",
@@ -30,7 +34,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"glassformer.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = importlib.import_module(f"glassformer.cli.{module}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 __all__ = [
     "EosStop",
     "Forbid",
+    "ForcedEnd",
     "ForcedPrefix",
     "LengthStop",
     "MinLength",
@@ -114,6 +115,20 @@ class ForcedPrefix(Rule):
 
     def select(self, rows: Tensor) -> None:
         self.tokens = self.tokens.to(rows.device)[rows]
+
+
+class ForcedEnd(RowRule):
+    """The last token that a row's limit (`setting`) allows is the end token; it has probability 1."""
+
+    def __init__(self, setting: float | Tensor, eos_id: int) -> None:
+        super().__init__(setting)
+        self.eos_id = eos_id
+
+    def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
+        is_last = history.shape[1] == self.setting.to(logits.device) - 1
+        only = torch.full_like(logits[:1], -math.inf)
+        only[:, self.eos_id] = 0.0
+        return torch.where(is_last, only, logits)
 
 
 class RepetitionPenalty(RowRule):

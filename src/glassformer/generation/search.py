@@ -15,6 +15,7 @@ from glassformer.generation.hypothesis import Hypothesis, LengthPenalty
 from glassformer.generation.processors import (
     EosStop,
     Forbid,
+    ForcedEnd,
     ForcedPrefix,
     LengthStop,
     MinLength,
@@ -98,6 +99,8 @@ def generate(
         GenerationError: Logits are not finite, or the rules leave an item no token.
     """
     limits: list[int] = max_new_tokens.tolist()
+    if config.forced_bos_id is not None:
+        forced = [[config.forced_bos_id, *row] for row in forced or [[]] * len(limits)]
     _check_limits(limits, config.min_new_tokens, forced)
     penalty = LengthPenalty(config.length_penalty, config.alpha)
     n_draws = config.n_best if config.do_sample else 1
@@ -111,7 +114,10 @@ def generate(
         decoding.select(rows)
         logits = logits[rows]
     rules = build_rules(config, len(items), eos_ids=eos_ids, forbidden_ids=forbidden_ids)
-    if forced is not None:  # the last rule: what is forced stands above what is forbidden
+    # What is forced comes last: it stands above what is forbidden.
+    if config.is_eos_forced:
+        rules.append(ForcedEnd(max_new_tokens[items], eos_ids[0]))
+    if forced is not None:
         rules.append(ForcedPrefix([forced[item] for item in items]))
     terms = Terms(
         items=items,

@@ -13,6 +13,8 @@ from glassformer.config import Config
 from glassformer.errors import CheckpointError, TokenizerError
 from glassformer.model import Model, build_model
 from glassformer.resolve import config_from_dict, config_to_dict
+from glassformer.tasks.probe import PROBE
+from glassformer.text.imported import load_tokenizer
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training.checkpoint import load_state, load_tensors, save_tensors, write_text
 
@@ -46,6 +48,7 @@ def save_model_folder(
 ) -> None:
     """Writes a model folder, each file whole or not at all; figures and card come after the weights they tell of."""
     path.mkdir(parents=True, exist_ok=True)
+    (path / PROBE).unlink(missing_ok=True)  # it would tell of other weights
     tokenizer.save(path / TOKENIZER)
     if src_tokenizer is not tokenizer:
         src_tokenizer.save(path / SRC_TOKENIZER)
@@ -78,8 +81,8 @@ def load_model_folder(path: str | Path) -> ModelFolder:
     hashes = saved.pop("vocab_sha256", None)
     saved["generation"] = _read_json(path / GENERATION)
     config = config_from_dict(saved, f"{path / CONFIG} and {GENERATION}")
-    tokenizer = Tokenizer.load(path / TOKENIZER)
-    src_tokenizer = Tokenizer.load(path / SRC_TOKENIZER) if (path / SRC_TOKENIZER).exists() else tokenizer
+    tokenizer = load_tokenizer(path / TOKENIZER)
+    src_tokenizer = load_tokenizer(path / SRC_TOKENIZER) if (path / SRC_TOKENIZER).exists() else tokenizer
     _check_vocabulary("tokenizer", tokenizer, config.model.vocab_size, hashes)
     _check_vocabulary("source_tokenizer", src_tokenizer, config.model.source_vocab_size, hashes)
     model = build_model(config.model)

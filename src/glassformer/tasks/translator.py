@@ -85,7 +85,7 @@ class Translator:
         self.generation = generation
         self.max_src_tokens = max_src_tokens
         unused = range(tokenizer.vocab_size, model.config.vocab_size)
-        self.forbidden_ids = [tokenizer.pad_id, tokenizer.bos_id, tokenizer.unk_id, tokenizer.mask_id, *unused]
+        self.forbidden_ids = [*tokenizer.never_made, *unused]
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -136,11 +136,11 @@ class Translator:
 
     def align(self, text: str, translation: Translation) -> Alignment:
         """Cross-attention of a translation that this translator made of a (short) text, by the reference equation."""
-        src_ids = self.src_tokenizer.encode(text.strip(), add_eos=True)
+        src_ids = self.src_tokenizer.encode(text.strip(), add_bos=self.model.config.use_bos, add_eos=True)
         tgt_ids = translation.ids
         if not tgt_ids:
             return Alignment(src_pieces=self.src_tokenizer.pieces(src_ids), tgt_pieces=[], weights=[])
-        src, tgt = torch.tensor([src_ids]), torch.tensor([[self.tokenizer.bos_id, *tgt_ids[:-1]]])
+        src, tgt = torch.tensor([src_ids]), torch.tensor([[self.model.config.bos_id, *tgt_ids[:-1]]])
         cross = torch.stack(attention_maps(self.model, src, tgt)["cross"])  # [layers, 1, H, T, S]
         return Alignment(
             src_pieces=self.src_tokenizer.pieces(src_ids),
@@ -168,7 +168,7 @@ class Translator:
         return lines
 
     def _n_tokens(self, text: str) -> int:
-        return len(self.src_tokenizer.encode(text)) + 1
+        return len(self.src_tokenizer.encode(text, add_bos=self.model.config.use_bos, add_eos=True))
 
     def _translate_segments(
         self,
@@ -177,7 +177,7 @@ class Translator:
         batch_tokens: int,
         on_progress: Callable[[int], None] | None,
     ) -> list[Translation]:
-        sources = self.src_tokenizer.encode_batch(segments, add_eos=True)
+        sources = self.src_tokenizer.encode_batch(segments, add_bos=self.model.config.use_bos, add_eos=True)
         n_rows = generation.n_best if generation.do_sample else generation.beam_size
         order = sorted(range(len(segments)), key=lambda i: len(sources[i]), reverse=True)
         outputs: dict[int, Translation] = {}
@@ -198,7 +198,7 @@ class Translator:
         device = self.model.decoder.embedding.tokens.weight.device
         return generate(
             self.new_decoding(self._padded(sources).to(device), max(limits) + 1),
-            torch.full((len(sources), 1), self.tokenizer.bos_id, device=device),
+            torch.full((len(sources), 1), self.model.config.bos_id, device=device),
             generation,
             eos_ids=[self.tokenizer.eos_id],
             forbidden_ids=self.forbidden_ids,

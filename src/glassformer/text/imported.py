@@ -80,7 +80,7 @@ class ImportedTokenizer(Tokenizer):
         """As `load_tokenizer`."""
         return load_tokenizer(path)
 
-    def _content(self) -> str:
+    def to_json(self) -> str:
         return json.dumps(self.saved, ensure_ascii=False)
 
     def with_special(self, **ids: int | None) -> ImportedTokenizer:
@@ -137,6 +137,10 @@ class ImportedTokenizer(Tokenizer):
     @abstractmethod
     def names(self) -> list[str]:
         """The name of each id."""
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return self.names
 
     @cached_property
     def vocab_size(self) -> int:
@@ -223,7 +227,9 @@ class LibraryTokenizer(ImportedTokenizer):
 
     @cached_property
     def _all_bytes(self) -> dict[int, bytes]:
-        return {i: self._bytes(name) if i not in self.special_ids else name.encode() for i, name in enumerate(self.names)}
+        return {
+            i: self._bytes(name) if i not in self.special_ids else name.encode() for i, name in enumerate(self.names)
+        }
 
     def _bytes(self, name: str) -> bytes:
         if self._is_byte_level:
@@ -330,7 +336,9 @@ def _without_special(state: dict[str, Any], special_ids: Iterable[int]) -> dict[
     model = dict(state["model"])
     kept = model.get("unk_token")
     if isinstance(model.get("vocab"), list):  # Unigram: [piece, score], the unknown one known by its place
-        model["vocab"] = [[f" {p}", score] if i in special else [p, score] for i, (p, score) in enumerate(model["vocab"])]
+        model["vocab"] = [
+            [f" {p}", score] if i in special else [p, score] for i, (p, score) in enumerate(model["vocab"])
+        ]
     else:
         model["vocab"] = {
             f" {name}" if i in special and name != kept else name: i for name, i in model["vocab"].items()

@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,18 +21,25 @@ import tokenizers
 
 from glassformer.config import TokenizerConfig
 from glassformer.errors import TokenizerError
-from glassformer.text.learning import BYTE_CHARS, CONTINUING, KINDS, SPECIALS, choose_vocab_size, learn, require_known
+from glassformer.text.learning import (
+    BYTE_CHARS,
+    CONTINUING,
+    KINDS,
+    SPECIALS,
+    choose_vocab_size,
+    learn,
+    require_known,
+    sentinel_names,
+)
 
 __all__ = ["SPECIALS", "Tokenizer", "choose_vocab_size", "require_unicode"]
-
-_SPECIAL_PATTERN = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
 
 
 class Tokenizer:
     """A learned vocabulary and the way of cutting text into its pieces.
 
     Special tokens have fixed ids: `<pad>` 0, `<s>` 1 (begin, CLS), `</s>` 2 (end, SEP), `<unk>` 3, `<mask>` 4.
-    `<unk>` is never made from text. Made by `train` or `load`.
+    Then come the `n_sentinels` of the config. `<unk>` is never made from text. Made by `train` or `load`.
     """
 
     pad_id, bos_id, eos_id, unk_id, mask_id = range(len(SPECIALS))
@@ -102,7 +110,7 @@ class Tokenizer:
         try:
             with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
                 temporary = Path(file.name)
-                file.write(self._content().encode())
+                file.write(self.to_json().encode())
                 file.flush()
                 os.fsync(file.fileno())
             temporary.chmod(0o644)  # the temporary file is private to its owner
@@ -157,22 +165,28 @@ class Tokenizer:
             ids = ids[: max_length - n_added]
         return [self.bos_id] * add_bos + ids + [self.eos_id] * add_eos
 
-    def encode_batch(self, texts: Sequence[str], *, add_eos: bool = False, dropout: float = 0.0) -> list[list[int]]:
+    def encode_batch(
+        self, texts: Sequence[str], *, add_bos: bool = False, add_eos: bool = False, dropout: float = 0.0
+    ) -> list[list[int]]:
         """`encode` of many texts, on all processors."""
-        batch = self._ids(texts, dropout)
-        if add_eos:
-            for ids in batch:
-                ids.append(self.eos_id)
-        return batch
+        start, end = [self.bos_id] if add_bos else [], [self.eos_id] if add_eos else []
+        return [[*start, *ids, *end] for ids in self._ids(texts, dropout)]
 
-    def _content(self) -> str:
+    def encode_words(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+        """The ids of each text, and for each id the number of the word that it is a piece of."""
+        self._ids(texts, 0.0)  # says which text cannot be encoded
+        return [(encoding.ids, encoding.word_ids) for encoding in self._library.encode_batch(texts)]
+
+    def to_json(self) -> str:
         """What `save` writes."""
         return self._library.to_str()
 
     def _ids_with_special(self, text: str, dropout: float) -> list[int]:
         ids: list[int] = []
-        for i, part in enumerate(_SPECIAL_PATTERN.split(text)):  # the group puts special tokens at odd places
-            ids += [SPECIALS.index(part)] if i % 2 else self._ids([part], dropout)[0]
+        names = self._names[: len(SPECIALS) + len(self.sentinel_ids)]
+        pattern = "(" + "|".join(map(re.escape, names)) + ")"
+        for i, part in enumerate(re.split(pattern, text)):  # the group puts special tokens at odd places
+            ids += [names.index(part)] if i % 2 else self._ids([part], dropout)[0]
         return ids
 
     def _ids(self, texts: Sequence[str], dropout: float) -> list[list[int]]:
@@ -259,8 +273,14 @@ class Tokenizer:
 
     @property
     def never_made(self) -> list[int]:
-        """Ids that a model that writes text is not let make: padding, begin, unknown and mask."""
-        return [self.pad_id, self.bos_id, self.unk_id, self.mask_id]
+        """Ids that a model that writes text is not let make: padding, begin, unknown, mask and sentinels."""
+        return [self.pad_id, self.bos_id, self.unk_id, self.mask_id, *self.sentinel_ids]
+
+    @cached_property
+    def sentinel_ids(self) -> list[int]:
+        """Ids of `<extra_id_0>`, `<extra_id_1>` and so on, which stand for hidden spans of text (T5)."""
+        id_of = {name: i for i, name in enumerate(self._names)}
+        return [id_of[name] for name in takewhile(id_of.__contains__, sentinel_names(len(id_of)))]
 
     @property
     def is_lossless(self) -> bool:
@@ -290,7 +310,7 @@ class Tokenizer:
 
     @cached_property
     def _text_bytes(self) -> dict[int, bytes]:
-        return self._all_bytes | dict.fromkeys(range(len(SPECIALS)), b"")
+        return self._all_bytes | dict.fromkeys([*range(len(SPECIALS)), *self.sentinel_ids], b"")
 
 
 def _count(texts: Iterable[str]) -> tuple[int, int]:

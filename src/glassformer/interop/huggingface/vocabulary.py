@@ -18,7 +18,7 @@ from glassformer.text.imported import FORMAT, ImportedTokenizer
 
 __all__ = ["read_tokenizers"]
 
-SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "generation_config.json")
+SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _ROLES = {
     "pad": ("pad_token",),
     "bos": ("cls_token", "bos_token"),
@@ -35,7 +35,7 @@ def read_tokenizers(folder: Path, architecture: Architecture) -> tuple[ImportedT
         CheckpointError: The folder has no tokenizer that is known here.
         TokenizerError: Its files are damaged, or a package is missing.
     """
-    settings = {name: read_json(folder / name) for name in SETTINGS[:3] if (folder / name).is_file()}
+    settings = {name: read_json(folder / name) for name in SETTINGS if (folder / name).is_file()}
     names = _special_names(settings, architecture)
     if (folder / "source.spm").is_file():
         return _marian(folder, settings, names)
@@ -169,6 +169,7 @@ def _pieces(
         "model": _model(path),
         "names": None,
         "added": added,
+        "file": path.name,
         "files": settings,
     }
     ids = {name: i for i, name in enumerate(ImportedTokenizer.of(saved).names)}
