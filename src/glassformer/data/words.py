@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import chain
 
@@ -12,6 +13,7 @@ from glassformer.text.tokenizer import Tokenizer
 
 __all__ = ["WordTable", "encode_texts"]
 
+_SPACE = re.compile(r"(?<=\S)(?= \S)")  # a place before a single space between two visible characters
 # Bound on the words that are kept, in characters: about half a million words and 100 MB.
 _MAX_CHARS = 4_000_000
 
@@ -27,8 +29,7 @@ class WordTable(dict[str, int]):
     """Encodes texts by looking up their words, which lie in one flat array. Word -> its number in the table.
 
     A tokenizer of glassformer begins a new word at every single space between two visible characters. So the ids of a
-    text are those of its words, each with the space before it, end to end. A text with any other white space is one
-    word here.
+    text are those of its words, each with the space before it, end to end. Other white space stays inside a word here.
 
     Cost: about 20 microseconds a pair of 13 words a side. `encode_batch`, which makes a list of Python's numbers for
     each text, takes 50.
@@ -59,7 +60,7 @@ class WordTable(dict[str, int]):
         ends = [0]
         for text in texts:
             is_plain = " ".join(text.split()) == text
-            words += text.replace(" ", "\n ").split("\n") if is_plain else [text]
+            words += text.replace(" ", "\n ").split("\n") if is_plain else _SPACE.split(text)
             ends.append(len(words))
         numbers = np.fromiter(map(self.__getitem__, words), np.int64, len(words))
         self._encode_new()

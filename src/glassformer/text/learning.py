@@ -25,6 +25,7 @@ __all__ = [
     "learn",
     "min_vocab_size",
     "require_known",
+    "sentinel_names",
 ]
 
 # Ids 0 to 4, in every vocabulary. `<s>` also serves as CLS, `</s>` as SEP.
@@ -84,9 +85,14 @@ def choose_vocab_size(n_words: int, n_chars: int = 0, *, is_quick: bool = False)
     return size, f"{size:,} vocabulary entries for {words:,} words: 80 times the cube root, within 500 and {most:,}."
 
 
+def sentinel_names(n: int) -> tuple[str, ...]:
+    """Names of the entries that stand for hidden spans of text, as T5 has them."""
+    return tuple(f"<extra_id_{k}>" for k in range(n))
+
+
 def min_vocab_size(config: TokenizerConfig) -> int:
     """The special tokens and the bytes; WordPiece needs each byte twice, at the start of a word and inside it."""
-    return len(SPECIALS) + (512 if config.kind == "wordpiece" else 256)
+    return len(SPECIALS) + config.n_sentinels + (512 if config.kind == "wordpiece" else 256)
 
 
 def learn(
@@ -119,7 +125,7 @@ def learn(
             "At least one word was expected.",
             "Check that the file is the right one and is not empty.",
         )
-    return _canonical(tokenizer, vocab_size)
+    return _canonical(tokenizer, vocab_size, len(SPECIALS) + config.n_sentinels)
 
 
 class _Feed:
@@ -145,6 +151,7 @@ class _Feed:
 def _untrained(config: TokenizerConfig, vocab_size: int) -> tuple[Tokenizer, Any]:
     """The library's tokenizer and trainer for a kind. Each alphabet is given in a fixed order."""
     alphabet = sorted(BYTE_CHARS)
+    specials = [*SPECIALS, *sentinel_names(config.n_sentinels)]
     words: list[Any] = [pre_tokenizers.Split(Regex(WORD_PATTERN), "isolated")]
     undo: list[Any] = [decoders.ByteLevel()]
     common: dict[str, Any] = {"vocab_size": vocab_size, "show_progress": False, "initial_alphabet": alphabet}
@@ -152,18 +159,18 @@ def _untrained(config: TokenizerConfig, vocab_size: int) -> tuple[Tokenizer, Any
     trainer: Any
     if config.kind == "bpe":
         model = models.BPE()
-        trainer = trainers.BpeTrainer(special_tokens=list(SPECIALS), min_frequency=2, **common)
+        trainer = trainers.BpeTrainer(special_tokens=specials, min_frequency=2, **common)
     elif config.kind == "wordpiece":
         model = models.WordPiece(unk_token="<unk>", max_input_chars_per_word=1000)
         # Given as special tokens because the trainer would number continuing bytes in the order of a hash table.
-        fixed = [*SPECIALS, *alphabet, *(CONTINUING + char for char in alphabet)]
+        fixed = [*specials, *alphabet, *(CONTINUING + char for char in alphabet)]
         trainer = trainers.WordPieceTrainer(special_tokens=fixed, min_frequency=2, **common)
         # A # is a word of its own: otherwise a piece that begins with ## could be either text or the mark.
         words.append(pre_tokenizers.Split("#", "isolated"))
         undo.insert(0, decoders.Replace(Regex(f"^{CONTINUING}(?=.)"), ""))
     else:
         model = models.Unigram()
-        trainer = trainers.UnigramTrainer(special_tokens=list(SPECIALS), unk_token="<unk>", **common)
+        trainer = trainers.UnigramTrainer(special_tokens=specials, unk_token="<unk>", **common)
     tokenizer = Tokenizer(model)
     if config.normalization != "none":
         tokenizer.normalizer = normalizers.NFC() if config.normalization == "nfc" else normalizers.NFKC()
@@ -173,13 +180,13 @@ def _untrained(config: TokenizerConfig, vocab_size: int) -> tuple[Tokenizer, Any
     return tokenizer, trainer
 
 
-def _canonical(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
+def _canonical(tokenizer: Tokenizer, vocab_size: int, n_specials: int) -> Tokenizer:
     """Takes the special tokens off the list that is looked up in text, and puts the pieces of Unigram in order."""
     state = json.loads(tokenizer.to_str())
     state["added_tokens"] = []
     if state["model"]["type"] == "Unigram":
         vocab = state["model"]["vocab"]
-        state["model"]["vocab"] = vocab[: len(SPECIALS)] + _ordered(vocab[len(SPECIALS) :], vocab_size - len(SPECIALS))
+        state["model"]["vocab"] = vocab[:n_specials] + _ordered(vocab[n_specials:], vocab_size - n_specials)
     return Tokenizer.from_str(json.dumps(state))
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
-import sys
-import tempfile
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -17,7 +13,8 @@ from typing import Any, Literal, NoReturn
 
 from glassformer.errors import DataError
 from glassformer.text.alignment import parting
-from glassformer.text.lines import open_bytes, read_lines, shown_name, split_lines
+from glassformer.text.lines import read_lines, shown_name
+from glassformer.text.rows import RowReader
 
 __all__ = ["MAX_LINE_CHARS", "Format", "Pair", "PairReader", "read_lines"]
 
@@ -41,7 +38,7 @@ class Pair:
     row: int
 
 
-class PairReader:
+class PairReader(RowReader):
     """The pairs of a data set, one at a time, as often as wanted. Standard input is kept in a temporary file.
 
     One file holds both sides; its format is `format`, or follows from its name, or from its first line:
@@ -53,11 +50,6 @@ class PairReader:
       `"translation": {...}`.
 
     Two files hold one side each, a line a text, and must have the same number of lines.
-
-    Attributes:
-        n_rows: Rows seen in the current or last pass, bad ones included.
-        bad: Rows of that pass that could not be read, by reason.
-        bad_examples: The first place of each reason, such as `data.tsv, line 17`.
 
     Args:
         paths: One or two names; `-` is standard input.
@@ -87,16 +79,13 @@ class PairReader:
                 "One file with both sides, or two files with one side each, of which one may be standard input.",
                 "Join your files first (cat a.tsv b.tsv).",
             )
-        self.paths, self.encoding, self.is_strict = tuple(paths), encoding, is_strict
+        super().__init__(encoding=encoding, is_strict=is_strict)
+        self.paths = tuple(paths)
         self._names = (src, tgt)
         self._format = format
-        self._spool: Any = None
-        self.n_rows = 0
-        self.bad: Counter[str] = Counter()
-        self.bad_examples: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Pair]:
-        self.n_rows, self.bad, self.bad_examples = 0, Counter(), {}
+        self._begin()
         yield from self._plain() if len(self.paths) == 2 else self._one_file()
         name = " and ".join(map(shown_name, self.paths))
         if self.n_rows == 0:
@@ -109,28 +98,11 @@ class PairReader:
                 "Name the format (--format) or the languages (--src, --tgt).",
             )
 
-    def _open(self, path: str) -> Any:
-        """Opens a file; standard input is copied at its first use, so that it can be read again."""
-        if path != "-":
-            return open_bytes(path)
-        if self._spool is None:
-            self._spool = tempfile.NamedTemporaryFile()  # noqa: SIM115  (lives as long as the reader)
-            shutil.copyfileobj(sys.stdin.buffer, self._spool)
-            self._spool.flush()
-        return Path(self._spool.name).open("rb")
-
-    def _lines(self, path: str) -> Iterator[str | None]:
-        with self._open(path) as file:
-            yield from split_lines(file, shown_name(path), encoding=self.encoding, max_chars=MAX_LINE_CHARS)
+    def _lines(self, path: str, max_chars: int | None = MAX_LINE_CHARS) -> Iterator[str | None]:
+        return super()._lines(path, max_chars)
 
     def _reject(self, row: int, reason: str, n_rows: int = 1) -> None:
-        place = f"{' and '.join(map(shown_name, self.paths))}, line {row}"
-        if self.is_strict:
-            raise DataError(
-                f"{place}: {reason}.", "With --strict every row must be good.", "Mend the row, or leave out --strict."
-            )
-        self.bad[reason] += n_rows
-        self.bad_examples.setdefault(reason, place)
+        self._reject_at(f"{' and '.join(map(shown_name, self.paths))}, line {row}", reason, n_rows)
 
     # One file
 
@@ -194,8 +166,10 @@ class PairReader:
             record = json.loads(line)
         except (ValueError, RecursionError):
             return "no JSON"
-        if not isinstance(record, dict):
-            return "no JSON object"
+        return self._from_record(record, row) if isinstance(record, dict) else "no JSON object"
+
+    def _from_record(self, record: dict[str, Any], row: int) -> Pair | str:
+        """The pair of one JSON object, or what is wrong with it."""
         sides = record.get("translation", record)
         if not isinstance(sides, dict):
             return "no JSON object"

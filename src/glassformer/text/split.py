@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-
-from glassformer.text.readers import Pair, PairReader
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["Part"]
 
 
-class Part:
-    """The training or the validation part of a reader's pairs.
+Row = TypeVar("Row")
+SomeRow = TypeVar("SomeRow", covariant=True)
 
-    The source text alone decides where a pair goes, so no source stands in both parts, and the same data give the
-    same parts whatever their order.
+
+class Source(Protocol[SomeRow]):
+    """A reader; its attributes describe the last pass."""
+
+    n_rows: int
+    bad: Any  # reason -> count
+    bad_examples: dict[str, str]  # reason -> place of the first such row
+
+    def __iter__(self) -> Iterator[SomeRow]: ...
+
+
+class Part(Generic[Row]):
+    """The training or the validation part of a reader's rows.
+
+    The text `key(row)` alone decides where a row goes, so no such text stands in both parts, and the same data give
+    the same parts whatever their order.
     """
 
-    def __init__(self, reader: PairReader, *, valid_share: float, is_valid: bool) -> None:
-        self._reader, self._is_valid = reader, is_valid
+    def __init__(self, reader: Source[Row], *, key: Callable[[Row], str], valid_share: float, is_valid: bool) -> None:
+        self._reader, self._key, self._is_valid = reader, key, is_valid
         self._bound = int(valid_share * 2**32)
 
-    def __iter__(self) -> Iterator[Pair]:
-        for pair in self._reader:
-            digest = hashlib.blake2b(pair.src.encode("utf-8", "replace"), digest_size=4).digest()
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._reader:
+            digest = hashlib.blake2b(self._key(row).encode("utf-8", "replace"), digest_size=4).digest()
             if (int.from_bytes(digest, "little") < self._bound) == self._is_valid:
-                yield pair
+                yield row
 
     @property
     def n_rows(self) -> int:
@@ -34,7 +47,7 @@ class Part:
 
     @property
     def bad(self) -> dict[str, int]:
-        """Rows that are no pair, by reason; they belong to the training part."""
+        """Rows that could not be read, by reason; they belong to the training part."""
         return {} if self._is_valid else self._reader.bad
 
     @property

@@ -172,10 +172,11 @@ class Tokenizer:
         start, end = [self.bos_id] if add_bos else [], [self.eos_id] if add_eos else []
         return [[*start, *ids, *end] for ids in self._ids(texts, dropout)]
 
-    def encode_words(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+    def encode_words(self, texts: Sequence[str]) -> list[tuple[list[int], list[int | None]]]:
         """The ids of each text, and for each id the number of the word that it is a piece of."""
         self._ids(texts, 0.0)  # says which text cannot be encoded
-        return [(encoding.ids, encoding.word_ids) for encoding in self._library.encode_batch(texts)]
+        encodings = self._library.encode_batch(texts, add_special_tokens=False)
+        return [(encoding.ids, encoding.word_ids) for encoding in encodings]
 
     def to_json(self) -> str:
         """What `save` writes."""
