@@ -37,6 +37,7 @@ LEFT_OUT = (
     (r".*embeddings\.position_ids", "the numbers 0, 1, 2 ..., which are computed"),
     (r"cls\.seq_relationship\.(weight|bias)", "the next-sentence head of pretraining"),
     (r"(classifier|qa_outputs)\..*", HEADS),
+    (r"(cls\.predictions|lm_head)\.bias", "not read where the projection is a matrix of its own: that has its bias"),
 )
 
 
@@ -49,7 +50,10 @@ def _read(fields: Fields, tensors: Tensors, *, is_roberta: bool) -> ModelConfig:
     head = "lm_head.dense.weight" if is_roberta else "cls.predictions.transform.dense.weight"
     decoder = "lm_head.decoder.weight" if is_roberta else "cls.predictions.decoder.weight"
     has_head, base = head in tensors, "roberta" if is_roberta else "bert"
-    is_tied = fields.take("tie_word_embeddings", True)
+    is_tied = fields.take("tie_word_embeddings", True) is not False or decoder not in tensors
+    if not is_tied and decoder.replace("weight", "bias") not in tensors:  # older files name the one bias otherwise
+        bias = "lm_head.bias" if is_roberta else "cls.predictions.bias"
+        tensors[decoder.replace("weight", "bias")] = tensors.pop(bias)
     activation = fields.activation("hidden_act", "gelu")
     if is_roberta and has_head and activation != "gelu":
         raise ConfigError(
@@ -69,7 +73,7 @@ def _read(fields: Fields, tensors: Tensors, *, is_roberta: bool) -> ModelConfig:
         position_offset=offset,
         norm_eps=fields.take("layer_norm_eps", 1e-12),
         activation=activation,
-        tying="none" if has_head and decoder in tensors and not is_tied else "decoder",
+        tying="decoder" if is_tied else "none",
         use_mlm_head=has_head,
         use_pooler=f"{base}.pooler.dense.weight" in tensors,
         n_segments=fields.number("type_vocab_size", default=2),
@@ -148,10 +152,11 @@ def _table(config: ModelConfig, *, is_roberta: bool) -> list[Entry]:
         entries += [
             *linear("mlm_head.dense", dense),
             *norm("mlm_head.norm", layer_norm),
-            Entry(("mlm_head.projection.bias",), (bias, f"{decoder}.bias")),
         ]
-        if not config.is_output_tied:
-            entries.append(Entry(("mlm_head.projection.weight",), (f"{decoder}.weight",)))
+        if config.is_output_tied:
+            entries.append(Entry(("mlm_head.projection.bias",), (bias, f"{decoder}.bias")))
+        else:
+            entries += linear("mlm_head.projection", decoder)
     return entries
 
 

@@ -67,6 +67,7 @@ def import_huggingface(path: str | Path, out: str | Path) -> ImportReport:
     model, generation = _split_fields(values)
     fields = Fields(model)
     config = architecture.read(fields, tensors)
+    fields.require("is_encoder_decoder", config.family == "encoder-decoder", reason="It is another kind of model.")
     fields.take("pad_token_id")  # read with the other ids of special tokens
     fields.finish()
     if (folder / "generation_config.json").is_file():

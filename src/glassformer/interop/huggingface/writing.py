@@ -41,7 +41,7 @@ def export_huggingface(folder: ModelFolder, out: Path) -> None:
     architecture, values = choose_architecture(config)
     state = {name: parameter.detach() for name, parameter in folder.model.named_parameters()}
     tensors = to_theirs(architecture.table(config), state) | architecture.computed(config, values)
-    if values["architectures"][0].endswith("Model"):  # a base model alone has no prefix
+    if config.family == "encoder-only" and not config.use_mlm_head:  # a base model alone has no prefix
         tensors = {name.removeprefix(architecture.prefix): tensor for name, tensor in tensors.items()}
     ids = _ids(folder)
     _write_json(out / "config.json", {**values, **ids, "dtype": "float32"})
