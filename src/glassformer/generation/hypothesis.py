@@ -8,7 +8,7 @@ from typing import Literal
 
 __all__ = ["FinishReason", "Hypothesis", "LengthPenalty"]
 
-FinishReason = Literal["eos", "length"]
+FinishReason = Literal["eos", "length", "stop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Hypothesis:
     token_log_probs: list[float]  # log-probability of each of them, in nats
     log_prob: float  # their sum
     score: float  # the sum over the length penalty: what hypotheses are ranked by
-    finish_reason: FinishReason  # eos: an end token was made; length: cut at the limit
+    finish_reason: FinishReason  # eos: an end token was made; stop: a stop string; length: cut at the limit
 
     @property
     def is_finished(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from glassformer.generation.hypothesis import FinishReason, Hypothesis
 from glassformer.generation.processors import Rules
 from glassformer.generation.terms import Terms
 
-__all__ = ["Chooser", "Greedy", "Sampler", "decode_rows"]
+__all__ = ["Chooser", "Greedy", "Made", "Sampler", "decode_rows", "decode_steps"]
 
 
 class Chooser(Protocol):
@@ -70,8 +71,18 @@ class Sampler:
         self.streams = [self.streams[row] for row in rows.tolist()]
 
 
-def decode_rows(decoding: Decoding, logits: Tensor, terms: Terms, choose: Chooser) -> list[Hypothesis]:
-    """Decodes each row until an end token or its limit; rows that are done leave the batch.
+@dataclass(frozen=True)
+class Made:
+    """One token that was made."""
+
+    row: int  # of which row
+    token: int
+    log_prob: float
+    finish_reason: FinishReason | None  # why the row ends with it; None: it goes on
+
+
+def decode_steps(decoding: Decoding, logits: Tensor, terms: Terms, choose: Chooser) -> Iterator[list[Made]]:
+    """Decodes each row until an end token, a stop string or its limit; rows that are done leave the batch.
 
     Args:
         decoding: R rows after their prefill.
@@ -79,36 +90,57 @@ def decode_rows(decoding: Decoding, logits: Tensor, terms: Terms, choose: Choose
         terms: Rules, ends and score.
         choose: Takes the logits after the rules.
 
-    Returns:
-        R hypotheses, in the order of the rows.
+    Yields:
+        At each step one token for each row that is not done yet. Stop asking, and nothing more is computed.
 
     Raises:
         GenerationError: Logits are not finite, or the rules leave no token.
     """
-    found: dict[int, Hypothesis] = {}
     rows = list(range(len(logits)))  # first place of each row still in the batch
     ids = torch.empty(len(rows), 0, dtype=torch.int64, device=logits.device)
-    log_probs = torch.empty(len(rows), 0, device=logits.device)
     while True:
         logits = terms.rules(ids, logits)
         check_logits(logits, [terms.items[row] for row in rows])
         tokens = choose(ids, logits)
-        chosen = log_probs_of(logits.gather(1, tokens[:, None]), logits)
-        ids, log_probs = torch.cat([ids, tokens[:, None]], 1), torch.cat([log_probs, chosen], 1)
-        is_eos: list[bool] = terms.eos(tokens).tolist()
-        is_done = [a or b for a, b in zip(is_eos, terms.limit(ids.shape[1]), strict=True)]
-        for place in (place for place, done in enumerate(is_done) if done):
-            reason: FinishReason = "eos" if is_eos[place] else "length"
-            item, made, parts = terms.items[rows[place]], ids[place].tolist(), log_probs[place].tolist()
-            found[rows[place]] = Hypothesis.of(item, made, parts, reason, terms.penalty)
-        keep = [place for place, done in enumerate(is_done) if not done]
+        log_probs = log_probs_of(logits.gather(1, tokens[:, None]), logits)
+        ids = torch.cat([ids, tokens[:, None]], 1)
+        reasons = _finish_reasons(terms, rows, tokens, ids.shape[1])
+        yield [Made(*parts) for parts in zip(rows, tokens.tolist(), log_probs[:, 0].tolist(), reasons, strict=True)]
+        keep = [place for place, reason in enumerate(reasons) if reason is None]
         if not keep:
-            break
+            return
         if len(keep) < len(rows):
             kept = torch.tensor(keep, dtype=torch.int64, device=logits.device)
-            rows, ids, log_probs = [rows[place] for place in keep], ids[kept], log_probs[kept]
+            rows, ids = [rows[place] for place in keep], ids[kept]
             terms.limit.select(keep)
             for part in (decoding, terms.rules, choose):
                 part.select(kept)
         logits = decoding.step(ids[:, -1])
-    return [found[row] for row in range(len(found))]
+
+
+def _finish_reasons(terms: Terms, rows: list[int], tokens: Tensor, length: int) -> list[FinishReason | None]:
+    """Why each row ends with its new token, an end token first, then a stop string, then the limit."""
+    is_eos: list[bool] = terms.eos(tokens).tolist()
+    is_stop = [False] * len(rows)
+    if terms.stop is not None:
+        is_stop = [terms.stop(row, token) for row, token in zip(rows, tokens.tolist(), strict=True)]
+    return [
+        "eos" if eos else "stop" if stop else "length" if cut else None
+        for eos, stop, cut in zip(is_eos, is_stop, terms.limit(length), strict=True)
+    ]
+
+
+def decode_rows(decoding: Decoding, logits: Tensor, terms: Terms, choose: Chooser) -> list[Hypothesis]:
+    """The R hypotheses that `decode_steps` makes, in the order of the rows."""
+    made: list[list[Made]] = [[] for _ in range(len(logits))]
+    for step in decode_steps(decoding, logits, terms, choose):
+        for token in step:
+            made[token.row].append(token)
+    return [_hypothesis(terms, row, tokens) for row, tokens in enumerate(made)]
+
+
+def _hypothesis(terms: Terms, row: int, made: list[Made]) -> Hypothesis:
+    reason = made[-1].finish_reason
+    assert reason is not None  # each row ends
+    ids, log_probs = [token.token for token in made], [token.log_prob for token in made]
+    return Hypothesis.of(terms.items[row], ids, log_probs, reason, terms.penalty)

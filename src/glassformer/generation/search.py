@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -28,10 +28,10 @@ from glassformer.generation.processors import (
     TopK,
     TopP,
 )
-from glassformer.generation.sampling import Chooser, Greedy, Sampler, decode_rows
+from glassformer.generation.sampling import Chooser, Greedy, Made, Sampler, decode_rows, decode_steps
 from glassformer.generation.terms import Terms
 
-__all__ = ["build_filters", "build_rules", "generate"]
+__all__ = ["build_filters", "build_rules", "generate", "generate_steps"]
 
 
 def build_rules(
@@ -75,6 +75,7 @@ def generate(
     forbidden_ids: Sequence[int] = (),
     forced: Sequence[Sequence[int]] | None = None,
     seeds: Sequence[int] | None = None,
+    stop: Callable[[int, int], bool] | None = None,
 ) -> list[list[Hypothesis]]:
     """Makes outputs for a batch of B items; no item's output depends on the other items.
 
@@ -90,6 +91,7 @@ def generate(
         forced: First tokens of each item's output, B sequences of any lengths; part of the output, probability 1.
         seeds: B numbers; an item's random numbers come from (config.seed, its seed, number of the draw), so a caller
             that derives them from the texts gets the same draws in any batch. Unset: 0 to B - 1.
+        stop: (row, its next token) -> whether its text ends there. Beam search ranks whole texts and does not ask.
 
     Returns:
         B lists. Beam search: up to `n_best` hypotheses, scores non-increasing. Sampling: `n_best`, in order of drawing.
@@ -99,32 +101,21 @@ def generate(
         GenerationError: Logits are not finite, or the rules leave an item no token.
     """
     limits: list[int] = max_new_tokens.tolist()
-    if config.forced_bos_id is not None:
-        forced = [[config.forced_bos_id, *row] for row in forced or [[]] * len(limits)]
-    _check_limits(limits, config.min_new_tokens, forced)
-    penalty = LengthPenalty(config.length_penalty, config.alpha)
     n_draws = config.n_best if config.do_sample else 1
+    penalty = LengthPenalty(config.length_penalty, config.alpha)
     results = [[] if limit else [Hypothesis.of(item, [], [], "length", penalty)] for item, limit in enumerate(limits)]
     items = [item for item, limit in enumerate(limits) if limit for _ in range(n_draws)]
+    forced = _forced(config, forced, limits)
     if not items:
         return results
-    logits = decoding.prefill(prefix)
-    rows = torch.tensor(items, device=logits.device)
-    if not is_identity(rows, len(prefix)):
-        decoding.select(rows)
-        logits = logits[rows]
-    rules = build_rules(config, len(items), eos_ids=eos_ids, forbidden_ids=forbidden_ids)
-    # What is forced comes last: it stands above what is forbidden.
-    if config.is_eos_forced:
-        rules.append(ForcedEnd(max_new_tokens[items], eos_ids[0]))
-    if forced is not None:
-        rules.append(ForcedPrefix([forced[item] for item in items]))
+    logits, rules = _prefilled(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced)
     terms = Terms(
         items=items,
-        rules=Rules(rules),
+        rules=rules,
         eos=EosStop(eos_ids, logits.device),
         limit=LengthStop([limits[item] for item in items]),
         penalty=penalty,
+        stop=stop,
     )
     if config.do_sample or config.beam_size == 1:
         found = decode_rows(decoding, logits, terms, _chooser(config, items, n_draws, seeds or range(len(limits))))
@@ -133,6 +124,81 @@ def generate(
     for hypothesis in found:
         results[hypothesis.item].append(hypothesis)
     return results
+
+
+@torch.no_grad()
+def generate_steps(
+    decoding: Decoding,
+    prefix: Tensor,
+    config: GenerationConfig,
+    *,
+    eos_ids: Sequence[int],
+    max_new_tokens: Tensor,
+    forbidden_ids: Sequence[int] = (),
+    seeds: Sequence[int] | None = None,
+    stop: Callable[[int, int], bool] | None = None,
+) -> Iterator[list[Made]]:
+    """`generate`, one output for each item, token by token: the same tokens, as soon as they are made.
+
+    Args: as for `generate`; each limit is at least 1.
+
+    Raises:
+        ConfigError: The config asks for beam search, whose first token is known last, or for several outputs.
+    """
+    if config.n_best > 1 or (config.beam_size > 1 and not config.do_sample):
+        raise ConfigError(
+            f"beam_size={config.beam_size} and n_best={config.n_best} cannot be streamed.",
+            "The first token of one output must be final before the last one is made.",
+            "Use n_best=1, and beam_size=1 or do_sample.",
+        )
+    limits: list[int] = max_new_tokens.tolist()
+    items = range(len(limits))
+    forced = _forced(config, None, limits)
+    logits, rules = _prefilled(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced)
+    terms = Terms(
+        items=list(items),
+        rules=rules,
+        eos=EosStop(eos_ids, logits.device),
+        limit=LengthStop(limits),
+        penalty=LengthPenalty("none", 0.0),
+        stop=stop,
+    )
+    yield from decode_steps(decoding, logits, terms, _chooser(config, items, 1, seeds or items))
+
+
+def _forced(
+    config: GenerationConfig, forced: Sequence[Sequence[int]] | None, limits: Sequence[int]
+) -> Sequence[Sequence[int]] | None:
+    """First tokens of each item's output; raises ConfigError when an item's limit leaves no room for what it must."""
+    if config.forced_bos_id is not None:
+        forced = [[config.forced_bos_id, *row] for row in forced or [[]] * len(limits)]
+    _check_limits(limits, config.min_new_tokens, forced)
+    return forced
+
+
+def _prefilled(
+    decoding: Decoding,
+    prefix: Tensor,
+    config: GenerationConfig,
+    items: Sequence[int],
+    limits: Sequence[int],
+    eos_ids: Sequence[int],
+    forbidden_ids: Sequence[int],
+    forced: Sequence[Sequence[int]] | None,
+) -> tuple[Tensor, Rules]:
+    """Logits [R, V] of the first token of each row, row r for `items[r]`, and the rules that hold for the rows."""
+    logits = decoding.prefill(prefix)
+    rows = torch.tensor(items, device=logits.device)
+    if not is_identity(rows, len(prefix)):
+        decoding.select(rows)
+        logits = logits[rows]
+    rules = build_rules(config, len(items), eos_ids=eos_ids, forbidden_ids=forbidden_ids)
+    # What is forced comes last: it stands above what is forbidden.
+    if config.is_eos_forced:
+        rules.append(ForcedEnd(torch.tensor([limits[item] for item in items]), eos_ids[0]))
+    if forced is not None:
+        rules.append(ForcedPrefix([forced[item] for item in items]))
+    return logits, Rules(rules)
 
 
 def _chooser(config: GenerationConfig, items: Sequence[int], n_draws: int, seeds: Sequence[int]) -> Chooser:

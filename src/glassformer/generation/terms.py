@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from glassformer.generation.hypothesis import LengthPenalty
@@ -19,3 +20,4 @@ class Terms:
     eos: EosStop  # tokens that end a row
     limit: LengthStop  # most new tokens of each row, at least 1
     penalty: LengthPenalty  # what makes a score of a sum
+    stop: Callable[[int, int], bool] | None = None  # (row, its next token) -> whether its text ends there
