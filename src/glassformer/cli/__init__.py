@@ -14,12 +14,15 @@ from glassformer.errors import GlassformerError
 # Command -> what it does. The command `x` is the function `command` of `glassformer.cli.x` (`x_` for a Python keyword).
 COMMANDS = {
     "check": "Report on parallel data: counts, lengths, and what looks wrong.",
+    "embed": "One vector for each line of text.",
     "evaluate": "Score a model: BLEU, chrF, TER, by length and domain; compare two models.",
     "explain": "Every step of a model's own computation on a text, with its proof.",
     "import": "Read a Hugging Face folder: weights, tokenizer and settings.",
+    "index": "Embed the lines of a file into an index that can be searched.",
     "info": "Parameters, FLOPs, memory and the shape of each step.",
     "masks": "The masks as the kernel gets them, and a test that nothing leaks.",
     "phrasebook": "Write the embedded English-French phrasebook.",
+    "search": "Find the lines of an index that are nearest to a query.",
     "train": "Train a model from pairs of sentences.",
     "translate": "Translate a text, a file or standard input.",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from glassformer.generation.decoding import Decoding
 from glassformer.generation.hypothesis import Hypothesis
 from glassformer.generation.search import generate
 from glassformer.model import EncoderDecoder, attention_maps
-from glassformer.tasks.decoding import ModelDecoding
+from glassformer.tasks.decoding import ModelDecoding, seed_of
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.tasks.segments import split_long
 from glassformer.text.tokenizer import Tokenizer
@@ -54,6 +53,7 @@ class Translation:
         finish_reason: `eos`, `length` (cut at the limit), or `blank`.
         alternatives: Further hypotheses, best first.
         n_segments: Parts that a long text was split into.
+        n_unread_tokens: Source tokens at the end of a text that is read whole, and was too long.
     """
 
     text: str
@@ -64,6 +64,7 @@ class Translation:
     finish_reason: str = "blank"
     alternatives: list[Translation] = field(default_factory=list)
     n_segments: int = 0
+    n_unread_tokens: int = 0
 
 
 class Translator:
@@ -80,10 +81,13 @@ class Translator:
         generation: GenerationConfig,
         *,
         max_src_tokens: int,
+        prefix: str = "",  # put before every text, as in training
+        is_whole: bool = False,  # a text is read as one, and cut where it is too long (summaries)
     ) -> None:
         self.model, self.src_tokenizer, self.tokenizer = model, src_tokenizer, tokenizer
         self.generation = generation
         self.max_src_tokens = max_src_tokens
+        self.prefix, self.is_whole = prefix, is_whole
         unused = range(tokenizer.vocab_size, model.config.vocab_size)
         self.forbidden_ids = [*tokenizer.never_made, *unused]
 
@@ -102,7 +106,15 @@ class Translator:
                 "Choose another model.",
             )
         limit = min(folder.config.data.max_tokens, folder.config.model.max_positions or folder.config.data.max_tokens)
-        return cls(folder.model, folder.src_tokenizer, folder.tokenizer, folder.config.generation, max_src_tokens=limit)
+        return cls(
+            folder.model,
+            folder.src_tokenizer,
+            folder.tokenizer,
+            folder.config.generation,
+            max_src_tokens=limit,
+            prefix=folder.config.task.prefix,
+            is_whole=folder.config.task.name == "summarize",
+        )
 
     def translate(
         self,
@@ -116,7 +128,8 @@ class Translator:
         """Translates each text; output i belongs to text i.
 
         White space at both ends is left out, a text of several lines is translated line by line, and blank gives
-        blank. A text longer than the model was trained for is split at sentence ends.
+        blank. A text longer than the model was trained for is split at sentence ends. A model of summaries reads a
+        text of several lines as one, and only its first max_src_tokens.
 
         Args:
             texts: Any number of texts.
@@ -136,7 +149,7 @@ class Translator:
 
     def align(self, text: str, translation: Translation) -> Alignment:
         """Cross-attention of a translation that this translator made of a (short) text, by the reference equation."""
-        src_ids = self.src_tokenizer.encode(text.strip(), add_bos=self.model.config.use_bos, add_eos=True)
+        src_ids = self._cut(self._encode([text.strip()])[0])
         tgt_ids = translation.ids
         if not tgt_ids:
             return Alignment(src_pieces=self.src_tokenizer.pieces(src_ids), tgt_pieces=[], weights=[])
@@ -153,22 +166,32 @@ class Translator:
         return ModelDecoding(self.model, max_length=max_length, src=src)
 
     def _segments(self, text: str, is_strict: bool) -> list[list[str]]:
-        """Lines, each as the segments to translate; a blank line has none."""
+        """Lines, each as the segments to translate; a blank line has none. A text that is read whole is one line."""
         lines = []
-        for line in text.split("\n"):
-            line = line.strip()
-            parts = split_long(line, self._n_tokens, self.max_src_tokens) if line else []
-            if is_strict and len(parts) > 1:
+        for line in map(str.strip, [text] if self.is_whole else text.split("\n")):
+            if is_strict and line and self._n_tokens(line) > self.max_src_tokens:
                 raise LengthError(
                     f"A text has {self._n_tokens(line)} tokens.",
                     f"The model takes at most {self.max_src_tokens}.",
-                    "Shorten it, or leave out --strict to have it split at sentence ends.",
+                    f"Shorten it, or leave out --strict to have it {'cut' if self.is_whole else 'split at sentence ends'}.",
                 )
-            lines.append(parts)
+            parts = [line] if self.is_whole else split_long(line, self._n_tokens, self.max_src_tokens)
+            lines.append(parts if line else [])
         return lines
 
     def _n_tokens(self, text: str) -> int:
-        return len(self.src_tokenizer.encode(text, add_bos=self.model.config.use_bos, add_eos=True))
+        return len(self._encode([text])[0])
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        """The ids of sources behind the prefix of the task, as the model reads them but for their length."""
+        texts = [self.prefix + text for text in texts]
+        return self.src_tokenizer.encode_batch(texts, add_bos=self.model.config.use_bos, add_eos=True)
+
+    def _cut(self, ids: list[int]) -> list[int]:
+        """At most max_src_tokens ids, the end token among them. (A text that is split is short enough already.)"""
+        return (
+            ids if len(ids) <= self.max_src_tokens or not self.is_whole else [*ids[: self.max_src_tokens - 1], ids[-1]]
+        )
 
     def _translate_segments(
         self,
@@ -177,7 +200,8 @@ class Translator:
         batch_tokens: int,
         on_progress: Callable[[int], None] | None,
     ) -> list[Translation]:
-        sources = self.src_tokenizer.encode_batch(segments, add_bos=self.model.config.use_bos, add_eos=True)
+        whole = self._encode(segments)
+        sources = [self._cut(ids) for ids in whole]
         n_rows = generation.n_best if generation.do_sample else generation.beam_size
         order = sorted(range(len(segments)), key=lambda i: len(sources[i]), reverse=True)
         outputs: dict[int, Translation] = {}
@@ -189,7 +213,8 @@ class Translator:
             outputs |= {i: self._translation(hypotheses) for i, hypotheses in zip(batch, found, strict=True)}
             if on_progress is not None:
                 on_progress(len(outputs))
-        return [outputs[i] for i in range(len(segments))]
+        n_unread = [len(ids) - len(cut) for ids, cut in zip(whole, sources, strict=True)]
+        return [replace(outputs[i], n_unread_tokens=n) if n else outputs[i] for i, n in enumerate(n_unread)]
 
     def _decode(
         self, sources: list[list[int]], texts: list[str], generation: GenerationConfig
@@ -203,7 +228,7 @@ class Translator:
             eos_ids=[self.tokenizer.eos_id],
             forbidden_ids=self.forbidden_ids,
             max_new_tokens=torch.tensor(limits),
-            seeds=[_seed_of(text) for text in texts] if generation.do_sample else None,
+            seeds=[seed_of(text) for text in texts] if generation.do_sample else None,
         )
 
     def _limit(self, n_src: int, generation: GenerationConfig) -> int:
@@ -250,8 +275,3 @@ def _join(lines: list[list[Translation]]) -> Translation:
         finish_reason="length" if any(part.finish_reason == "length" for part in parts) else "eos",
         n_segments=len(parts),
     )
-
-
-def _seed_of(text: str) -> int:
-    """A seed that belongs to the text, so that a sample does not depend on the batch."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")

@@ -1,0 +1,92 @@
+"""`glassformer explain`: every step of a model's own computation, with the proof that it is the one that serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from glassformer.errors import UserError
+
+if TYPE_CHECKING:
+    from glassformer.explain import Explanation
+
+
+@click.command("explain")
+@click.argument("model", metavar="MODEL")
+@click.argument("text", metavar="TEXT")
+@click.option("--target", metavar="TEXT", help="Follow this translation in place of the model's own.")
+@click.option("--why-not", metavar="TEXT", help="Follow a reference and say where and why the model leaves it.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write one page.")
+@click.option("--json", "json_", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write JSON.")
+@click.option("--full", is_flag=True, help="With --json: every number of every step.")
+@click.option(
+    "--open", "opened", multiple=True, metavar="PATTERN", help="Steps to open, such as 'encoder.1.*'; all: each."
+)
+@click.option("--attention", metavar="KEY", help="Print an attention: encoder.1.self, decoder.2.cross, ...")
+@click.option("--head", type=click.IntRange(min=1), metavar="N", help="With --attention: one head, from 1.")
+@click.option("--words", is_flag=True, help="With --attention: join sub-words to words.")
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting of generation.json.")
+def command(
+    model: str,
+    text: str,
+    target: str | None,
+    why_not: str | None,
+    html: Path | None,
+    json_: Path | None,
+    full: bool,
+    opened: tuple[str, ...],
+    attention: str | None,
+    head: int | None,
+    words: bool,
+    sets: tuple[str, ...],
+) -> None:
+    """Show how the model in the folder MODEL computes on TEXT, step by step.
+
+    Each step has its equation, shape, numbers, cost, and the largest difference between the equation in float64 and
+    the tensor of the path that serves. Exits with 1 when they differ.
+    """
+    if full and json_ is None:
+        raise UserError("--full was given without --json.", "It adds numbers to the JSON.", "Give --json FILE.")
+    if attention is None and (head is not None or words):
+        raise UserError(
+            "--head or --words was given without --attention.", "They choose what it prints.", "Give --attention KEY."
+        )
+    from glassformer.explain import explain
+    from glassformer.resolve import override
+    from glassformer.tasks.model_folder import load_model_folder
+
+    folder = load_model_folder(model)
+    generation = override(folder.config.generation, "generation", sets, {})
+    explanation = explain(folder, text, target=target, reference=why_not, generation=generation)
+    _print(explanation, opened, attention, head, words)
+    if html is not None:
+        html.write_text(explanation.to_html(), encoding="utf-8")
+        click.echo(f"Page: {html}", err=True)
+    if json_ is not None:
+        json_.write_text(explanation.to_json(is_full=full) + "\n", encoding="utf-8")
+        click.echo(f"JSON: {json_}", err=True)
+    if explanation.first_off is not None:
+        raise SystemExit(1)
+
+
+def _print(
+    explanation: Explanation, opened: tuple[str, ...], attention: str | None, head: int | None, is_words: bool
+) -> None:
+    from rich.console import Console
+
+    from glassformer.explain.render_terminal import show, show_map
+
+    console = Console(highlight=False, width=None if Console().is_terminal else 80)
+    show(explanation, console, opened=opened)
+    if attention is None:
+        return
+    maps = {map_.key: map_ for map_ in explanation.maps}
+    if attention not in maps:
+        raise UserError(f"--attention {attention} is unknown.", f"Known: {', '.join(maps)}.", "Choose one of them.")
+    if head is not None and head > explanation.config.n_heads:
+        raise UserError(
+            f"--head {head} was given.", f"This model has {explanation.config.n_heads} heads.", "Choose one of them."
+        )
+    show_map(maps[attention], console, head=head, is_words=is_words)
