@@ -24,6 +24,7 @@ __all__ = [
     "rotary_phases",
     "rotate",
     "sinusoidal_table",
+    "sinusoids",
 ]
 
 
@@ -45,15 +46,16 @@ def sinusoidal_table(n_positions: int, d_model: int, *, is_interleaved: bool = T
 
     Source: Vaswani et al. 2017, section 3.5.
     """
-    position = torch.arange(n_positions, dtype=torch.float64)[:, None]
-    even = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angle = position / 10000 ** (even / d_model)  # [n_positions, ceil(D / 2)]
-    sines, cosines = angle.sin(), angle.cos()[:, : d_model // 2]
-    if not is_interleaved:
-        return torch.cat([sines, cosines], dim=1)
-    table = torch.empty(n_positions, d_model, dtype=torch.float64)
-    table[:, 0::2], table[:, 1::2] = sines, cosines
-    return table
+    return sinusoids(torch.arange(n_positions), d_model, is_interleaved=is_interleaved)
+
+
+def sinusoids(positions: Tensor, d_model: int, *, is_interleaved: bool = True) -> Tensor:
+    """The rows of `sinusoidal_table` for any positions: int64 [...] -> float64 [..., D]."""
+    even = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device)
+    angle = positions[..., None].double() / 10000 ** (even / d_model)  # [..., ceil(D / 2)]
+    if is_interleaved:
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :d_model]
+    return torch.cat([angle.sin(), angle.cos()[..., : d_model // 2]], dim=-1)
 
 
 class SinusoidalPositions(nn.Module):

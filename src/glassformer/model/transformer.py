@@ -261,7 +261,11 @@ class EncoderOnly(nn.Module):
     def embed(self, ids: Tensor, *, mask: Tensor | None = None, segment_ids: Tensor | None = None) -> Tensor:
         """One vector for each text, [B, T] -> [B, D]: pooled features, of length 1 where the config says so."""
         mask = _real_tokens(ids, mask, self.config.pad_id)
-        x = pool(self(ids, mask=mask, segment_ids=segment_ids), mask, how=self.config.pooling)
+        return self.pooled(self(ids, mask=mask, segment_ids=segment_ids), mask)
+
+    def pooled(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The same of features x [B, T, D] and their mask [B, T]."""
+        x = pool(x, mask, how=self.config.pooling)
         return nn.functional.normalize(x, dim=-1) if self.config.is_normalized else x
 
     def label_logits(self, ids: Tensor, *, mask: Tensor | None = None, segment_ids: Tensor | None = None) -> Tensor:
@@ -269,9 +273,12 @@ class EncoderOnly(nn.Module):
 
         A text's vector is the pooler's where the model has one, else the pooled features.
         """
-        assert self.label_head is not None, "the config has no head"
         mask = _real_tokens(ids, mask, self.config.pad_id)
-        x = self(ids, mask=mask, segment_ids=segment_ids)
+        return self.votes(self(ids, mask=mask, segment_ids=segment_ids), mask)
+
+    def votes(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The same of features x [B, T, D] and their mask [B, T]."""
+        assert self.label_head is not None, "the config has no head"
         if self.config.head == "classify":
             x = pool(x, mask, how=self.config.pooling) if self.pooler is None else self.pooler(x)
         out: Tensor = self.label_head(x)

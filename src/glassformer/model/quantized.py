@@ -1,0 +1,130 @@
+"""The same model in fewer bits, for running only: int8 weights through torch's own kernel, or bfloat16."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any, Literal, TypeVar, get_args
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.errors import ConfigError, GlassformerError
+from glassformer.model.heads import OutputProjection
+from glassformer.model.transformer import Model
+
+__all__ = ["Int8Linear", "Precision", "quantize_rows", "with_precision"]
+
+Precision = Literal["float32", "bf16", "int8"]
+M = TypeVar("M", bound=Model)
+
+# Activations take 7 bits, -63 to 63. With 8, CPUs without VNNI saturate: they add two products in 16 bits.
+_ACTIVATION_MAX, _ZERO_POINT = 63, 64
+
+
+def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Symmetric int8 for each output channel: q = round(W / s) with s = max|W| / 127 of the row.
+
+    Args:
+        weight: [N, K].
+
+    Returns:
+        q int8 [N, K] and s float32 [N], with |W - q s| <= s / 2. A row of zeros has s = 1.
+    """
+    largest = weight.detach().float().abs().amax(1)  # [N]
+    scale = torch.where(largest > 0, largest / 127, torch.ones_like(largest))
+    return (weight.detach().float() / scale[:, None]).round().to(torch.int8), scale
+
+
+class Int8Linear(nn.Module):
+    """y = x W^T + b with int8 weights, one scale a row of W, and activations of 7 bits, one scale a token.
+
+    Each token x_t is brought to [-1, 1] by m_t = max|x_t| and rounded to 127 steps, so that the product is one of
+    integers, and exact: y_t = m_t (round(63 x_t / m_t) / 63) (q s)^T + b. A token's result depends on no other token,
+    so neither on the batch nor on its padding.
+
+    Args:
+        weight: W, [N, K] float.
+        bias: [N] or None; kept in float32.
+        scale: Factor of x before the product.
+
+    Shape: [..., K] -> [..., N], float32.
+
+    Cost: measured on an AVX2 CPU without VNNI in docs/exports.md. Memory: a quarter of float32.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, scale: float = 1.0) -> None:
+        super().__init__()
+        self.packed = _pack(*quantize_rows(weight))
+        self.bias = None if bias is None else bias.detach()
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        largest = x.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
+        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            x / largest, 1 / _ACTIVATION_MAX, _ZERO_POINT, self.packed
+        )
+        y.mul_(largest if self.scale == 1.0 else largest * self.scale)
+        return y if self.bias is None else y.add_(self.bias)
+
+
+def with_precision(model: M, precision: Precision) -> M:
+    """The model at another precision, for inference; the given model is not touched.
+
+    `float32` is the model itself. `bf16` holds and computes everything in bfloat16. `int8` runs every linear layer and
+    the output projection through `Int8Linear`; token and position tables, norms and attention stay float32, and the
+    tables are shared with the given model.
+
+    Raises:
+        ConfigError: Another name, or int8 for a model that is not on a CPU in float32.
+        GlassformerError: This torch has no int8 kernel for this processor.
+    """
+    if precision not in get_args(Precision):
+        raise ConfigError(
+            f"precision={precision} is unknown.", f"Known: {', '.join(get_args(Precision))}.", "Use one of these."
+        )
+    if precision == "float32":
+        return model
+    if precision == "bf16":
+        return copy.deepcopy(model).to(torch.bfloat16)
+    _check_int8(next(model.parameters()))
+    shared = {id(parameter): parameter for parameter in model.parameters()}  # deepcopy takes these as copied already
+    other = copy.deepcopy(model, shared)
+    for parent in list(other.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, Int8Linear(child.weight, child.bias))
+            elif isinstance(child, OutputProjection):
+                setattr(parent, name, Int8Linear(child.weight, child.bias, scale=child.scale))
+    return other
+
+
+def _check_int8(weight: Tensor) -> None:
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        raise ConfigError(
+            f"precision=int8 for a model in {weight.dtype} on {weight.device}.",
+            "The int8 kernel takes float32 on a CPU.",
+            "Leave the model there, or use bf16.",
+        )
+    if "fbgemm" not in torch.backends.quantized.supported_engines:
+        raise GlassformerError(
+            "precision=int8 cannot run here: this torch has no fbgemm.",
+            "Its int8 kernels are made for x86-64 processors.",
+            "Use bf16 or float32, or the CTranslate2 export with --quantize int8.",
+        )
+
+
+def _pack(weight: Tensor, scale: Tensor) -> Any:
+    """The weights in the layout of the kernel."""
+    engine = torch.backends.quantized.engine
+    with warnings.catch_warnings():
+        # torch means to replace its quantized tensors. Of what it offers without them, only oneDNN's product takes
+        # one scale a token, and it was up to five times slower here (docs/exports.md).
+        warnings.filterwarnings("ignore", message="(?s).*quantized tensor creation functions")
+        try:
+            torch.backends.quantized.engine = "fbgemm"  # type: ignore[assignment]
+            zeros = torch.zeros(len(scale), dtype=torch.int64)
+            tensor = torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
+            return torch.ops.quantized.linear_prepack(tensor, None)
+        finally:
+            torch.backends.quantized.engine = engine
