@@ -151,10 +151,20 @@ class BatchPlan:
         starts = [0]
         for at in range(0, n, self.sort_window):
             window = order[at : at + self.sort_window]
-            window[:], ends = _cut(store, window, self.batch_tokens)
+            window[:], ends = _cut(window, *self.sizes(store, window), self.batch_tokens)
             starts.extend(at + end for end in ends)
         places = np.argsort(generator.random_raw(len(starts) - 1), kind="stable")
         return EpochBatches(epoch, variant, order, np.array(starts), places)
+
+    def sizes(self, store: TokenStore, rows: Integers) -> tuple[Integers, Integers]:
+        """Tokens that each of `rows` [n] takes in `src` and `tgt_in`: EOS is added to one, BOS to the other."""
+        return store.sources.lengths(rows) + 1, store.targets.lengths(rows) + 1
+
+    def in_turn(self, rows: Integers) -> Iterator[Integers]:
+        """Those `rows` [n] once, sorted by length, in batches: for validation."""
+        order, ends = _cut(rows, *self.sizes(self._variants[0], rows), self.batch_tokens)
+        for start, end in itertools.pairwise([0, *ends]):
+            yield order[start:end]
 
     def batch(self, rows: Integers, variant: int = 0, *, epoch: int = 0, rank: int = 0, world_size: int = 1) -> Batch:
         """The part of one rank in the batch of `rows` [n]; see `Collator`. The epoch changes nothing in a pair."""
@@ -199,18 +209,19 @@ def validation_batches(
     All ranks get the same number of batches, together every pair once. Sum the loss over all tokens of all batches and
     divide once: the result then depends on neither batch_tokens nor world_size.
     """
-    collate = Collator(store, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id)
-    order, ends = _cut(store, np.arange(len(store)) if rows is None else np.array(rows), batch_tokens)
-    for start, end in itertools.pairwise([0, *ends]):
-        yield collate(order[start:end], rank=rank, world_size=world_size)
+    plan = BatchPlan(
+        store, batch_tokens=batch_tokens, sort_window=1, seed=0, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id
+    )
+    for some in plan.in_turn(np.arange(len(store)) if rows is None else np.array(rows)):
+        yield plan.batch(some, rank=rank, world_size=world_size)
 
 
-def _cut(store: TokenStore, rows: Integers, batch_tokens: int) -> tuple[Integers, list[int]]:
-    """Sorts rows by their longer side, then by the source, and cuts them into batches: the sorted rows, their ends.
+def _cut(rows: Integers, src: Integers, tgt: Integers, batch_tokens: int) -> tuple[Integers, list[int]]:
+    """Sorts rows [n] by their longer side, then by the source, and cuts them into batches: the sorted rows, their ends.
 
+    Their sides take src [n] and tgt [n] tokens.
     On English-French pairs 93 % of the tokens of batches of 4096 are then no pads; sorted by target and source, 86 %.
     """
-    src, tgt = store.sources.lengths(rows) + 1, store.targets.lengths(rows) + 1  # EOS, and BOS or EOS
     order = np.lexsort((src, np.maximum(src, tgt)))
     src, tgt = src[order], tgt[order]
     ends = [0]
