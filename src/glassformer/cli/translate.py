@@ -58,7 +58,7 @@ def command(
         raise UserError("--picture was given without one TEXT.", "A picture shows one text.", "Give the text itself.")
     translator = Translator.load(model)
     generation = _generation(translator.generation, sets, beam, n_best)
-    lines = map(_from_argument, texts) if texts else _lines(source or "-", encoding)
+    lines = map(from_argument, texts) if texts else _lines(source or "-", encoding)
     with _writer(output) as write:
         for chunk in _chunks(lines):
             found = translator.translate(chunk, generation=generation, is_strict=strict)
@@ -76,7 +76,7 @@ def _generation(saved: GenerationConfig, sets: tuple[str, ...], beam: int | None
     return override(saved, "generation", sets, {key: value for key, value in flags.items() if value is not None})
 
 
-def _from_argument(text: str) -> str:
+def from_argument(text: str) -> str:
     """A text of the command line; where the locale is not UTF-8, Python has kept its bytes as half surrogate pairs."""
     try:
         return os.fsencode(text).decode("utf-8") if any("\udc80" <= char <= "\udcff" for char in text) else text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,10 +20,11 @@ from glassformer.data.words import WordTable, encode_texts
 from glassformer.data.writer import StoreWriter
 from glassformer.errors import DataError
 from glassformer.text.checks import judge
+from glassformer.text.imported import ImportedTokenizer
 from glassformer.text.readers import Pair
 from glassformer.text.tokenizer import Tokenizer
 
-__all__ = ["Reader", "prepare"]
+__all__ = ["Reader", "Selection", "SourceForm", "chunks", "prepare", "require_free"]
 
 _CHUNK_PAIRS = 8192
 _CHUNK_CHARS = 1 << 22  # a chunk of long lines has fewer pairs, so that memory stays bounded
@@ -49,6 +51,7 @@ def prepare(
     folder: Path,
     config: DataConfig,
     *,
+    form: SourceForm | None = None,
     n_variants: int = 1,
     bpe_dropout: float = 0.0,
     on_progress: Callable[[int], None] | None = None,
@@ -64,6 +67,7 @@ def prepare(
         tgt_tokenizer: Encodes the targets; may be the same.
         folder: Must not exist yet, or be empty. A run that is cut leaves nothing under this name.
         config: Which pairs are left out.
+        form: What is done to the sources first; unset: nothing.
         n_variants: Tokenisations stored of each pair with bpe_dropout; one is stored without.
         bpe_dropout: Share of merges skipped at random.
         on_progress: Called with the number of rows read so far.
@@ -76,26 +80,28 @@ def prepare(
     duplicates, twice that for moments. The rate is measured by bench/prepare.py; bpe_dropout makes it several times
     slower, and n_variants as many times again.
     """
-    _require_free(folder)
+    require_free(folder)
     n_variants = n_variants if bpe_dropout > 0 else 1
     encode_src, encode_tgt = (_encoder(tokenizer, bpe_dropout) for tokenizer in (src_tokenizer, tgt_tokenizer))
-    selection = _Selection(config)
+    shape = _SourceShape(form or SourceForm(), src_tokenizer, config.max_tokens - 1)
+    selection = Selection(config)
     with StoreWriter(folder, (src_tokenizer.vocab_size, tgt_tokenizer.vocab_size), n_variants) as writer:
-        for chunk in _chunks(reader):
+        for chunk in chunks(reader):
             pairs = selection.admit(chunk)
-            src, tgt = [pair.src for pair in pairs], [pair.tgt for pair in pairs]
-            variants = [(encode_src(src), encode_tgt(tgt)) for _ in range(n_variants)]
+            src, tgt = [shape.form.prefix + pair.src for pair in pairs], [pair.tgt for pair in pairs]
+            variants = [(shape(encode_src(src)), encode_tgt(tgt)) for _ in range(n_variants)]
             is_kept = selection.fitting(pairs, variants)
             writer.append(selection.numbered_domains(pairs), [pair.row for pair in pairs], variants, is_kept)
             if on_progress is not None:
                 on_progress(reader.n_rows)
         about = selection.report(reader, writer.n_pairs)
         about |= {"src_vocab_hash": src_tokenizer.vocab_hash, "tgt_vocab_hash": tgt_tokenizer.vocab_hash}
-        writer.finish(about | {"n_variants": n_variants, "bpe_dropout": bpe_dropout})
+        about |= {"n_variants": n_variants, "bpe_dropout": bpe_dropout, "n_cut": shape.n_cut // n_variants}
+        writer.finish(about)
     return TokenStore.open(folder)
 
 
-def _require_free(folder: Path) -> None:
+def require_free(folder: Path) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise DataError(
             f"The folder {folder} exists already.",
@@ -104,7 +110,7 @@ def _require_free(folder: Path) -> None:
         )
 
 
-def _chunks(reader: Reader) -> Iterator[list[Pair]]:
+def chunks(reader: Reader) -> Iterator[list[Pair]]:
     chunk: list[Pair] = []
     n_chars = 0
     for pair in reader:
@@ -118,11 +124,41 @@ def _chunks(reader: Reader) -> Iterator[list[Pair]]:
 
 
 def _encoder(tokenizer: Tokenizer, dropout: float) -> Callable[[list[str]], TokenLists]:
-    """With dropout each occurrence of a word is drawn anew, so a table of words is of no use."""
-    return partial(encode_texts, tokenizer, dropout=dropout) if dropout > 0 else WordTable(tokenizer).encode
+    """With dropout each occurrence of a word is drawn anew, and imported tokenizers may cut words by what is around."""
+    is_by_word = dropout == 0 and not isinstance(tokenizer, ImportedTokenizer)
+    return WordTable(tokenizer).encode if is_by_word else partial(encode_texts, tokenizer, dropout=dropout)
 
 
-class _Selection:
+@dataclass(frozen=True, kw_only=True)
+class SourceForm:
+    """What is done to each source before it is stored."""
+
+    prefix: str = ""  # text put before it, such as "summarize: "
+    use_bos: bool = False  # its ids begin with the tokenizer's begin token
+    is_cut: bool = False  # one of more than max_tokens is cut at its end instead of left out
+
+
+class _SourceShape:
+    """Puts the begin token in front of lists of ids and cuts them to `limit`, the end token of later not counted."""
+
+    def __init__(self, form: SourceForm, tokenizer: Tokenizer, limit: int) -> None:
+        self.form, self.limit = form, limit
+        self.start = [tokenizer.bos_id] if form.use_bos else []
+        self.n_cut = 0
+
+    def __call__(self, lists: TokenLists) -> TokenLists:
+        if not self.start and not self.form.is_cut:
+            return lists
+        ids = np.insert(lists.ids, np.repeat(lists.offsets[:-1], len(self.start)), self.start * len(lists))
+        offsets = lists.offsets + len(self.start) * np.arange(len(lists) + 1)
+        lengths = np.diff(offsets)
+        kept = np.minimum(lengths, self.limit) if self.form.is_cut else lengths
+        self.n_cut += int((kept < lengths).sum())
+        places = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)
+        return TokenLists(ids[places < np.repeat(kept, lengths)], np.concatenate([[0], np.cumsum(kept)]))
+
+
+class Selection:
     """Decides which pairs are stored, and keeps count of the others by reason."""
 
     def __init__(self, config: DataConfig) -> None:
@@ -142,7 +178,7 @@ class _Selection:
             is_new = self._seen.add(np.frombuffer(digests, dtype="<u8")[right])
             for i in np.array(right, dtype=np.int64)[~is_new]:
                 reasons[i] = "duplicate"
-        return self._leave_out(pairs, reasons)
+        return self.leave_out(pairs, reasons)
 
     def fitting(self, pairs: list[Pair], variants: Sequence[tuple[TokenLists, TokenLists]]) -> NDArray[np.bool_]:
         """[n] True where both sides have 1 to max_tokens tokens, EOS included in the latter, in every variant."""
@@ -150,11 +186,11 @@ class _Selection:
         is_empty = np.any(lengths == 0, axis=(0, 1))
         is_long = np.any(lengths + 1 > self._config.max_tokens, axis=(0, 1))
         long = f"more than {self._config.max_tokens} tokens"
-        self._leave_out(pairs, [r or None for r in np.select([is_empty, is_long], ["no token", long], "").tolist()])
+        self.leave_out(pairs, [r or None for r in np.select([is_empty, is_long], ["no token", long], "").tolist()])
         is_kept: NDArray[np.bool_] = ~(is_empty | is_long)
         return is_kept
 
-    def _leave_out(self, pairs: list[Pair], reasons: Sequence[str | None]) -> list[Pair]:
+    def leave_out(self, pairs: list[Pair], reasons: Sequence[str | None]) -> list[Pair]:
         left = []
         for pair, reason in zip(pairs, reasons, strict=True):
             if reason is None:

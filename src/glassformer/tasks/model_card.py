@@ -10,13 +10,34 @@ from glassformer import __version__
 from glassformer.config import Config
 from glassformer.shapes import total
 
-__all__ = ["model_card"]
+__all__ = ["file_names", "filled_card", "model_card"]
 
 
 def model_card(config: Config, metrics: dict[str, Any], *, data: Sequence[str], command: str, n_pairs: int) -> str:
-    """Fills the card from the config and the figures; a figure that is not there is not made up."""
-    model, direction = config.model, f"{config.data.src} to {config.data.tgt}"
-    names = ", ".join(Path(name).name for name in data)
+    """The card of a translator."""
+    model = config.model
+    return filled_card(
+        f"Translator from {config.data.src} to {config.data.tgt}",
+        metrics,
+        command=command,
+        model=f"Encoder-decoder Transformer, {total(model):,} parameters: {model.n_encoder_layers} + "
+        f"{model.n_decoder_layers} layers, width {model.d_model}, {model.n_heads} heads, "
+        f"feed-forward {model.d_ff}, vocabulary {model.vocab_size:,}.",
+        data=f"{n_pairs:,} pairs of {file_names(data)}; sides of more than {config.data.max_tokens} tokens were left "
+        "out.",
+        limits="It knows the kind of text that it was trained on. Texts of more than "
+        f"{config.data.max_tokens} tokens are split at sentence ends. It may drop, repeat or invent words, and change "
+        "numbers and names: check what matters.",
+    )
+
+
+def file_names(data: Sequence[str]) -> str:
+    """The names of the data files, without their folders."""
+    return ", ".join(Path(name).name for name in data)
+
+
+def filled_card(title: str, metrics: dict[str, Any], *, command: str, model: str, data: str, limits: str) -> str:
+    """Fills the card of any model; a figure that is not there is not made up."""
     figures = metrics.get("validation", metrics)
     rows = [
         f"| {name} | {value:,} |" if isinstance(value, int) else f"| {name} | {value:.4g} |"
@@ -26,7 +47,7 @@ def model_card(config: Config, metrics: dict[str, Any], *, data: Sequence[str], 
     signatures = [f"- {name}: `{metrics[name]}`" for name in ("bleu_signature", "chrf_signature") if name in metrics]
     return "\n".join(
         [
-            f"# Translator from {direction}",
+            f"# {title}",
             "",
             f"Made by glassformer {__version__} with",
             "",
@@ -34,13 +55,11 @@ def model_card(config: Config, metrics: dict[str, Any], *, data: Sequence[str], 
             "",
             "## Model",
             "",
-            f"Encoder-decoder Transformer, {total(model):,} parameters: {model.n_encoder_layers} + "
-            f"{model.n_decoder_layers} layers, width {model.d_model}, {model.n_heads} heads, "
-            f"feed-forward {model.d_ff}, vocabulary {model.vocab_size:,}.",
+            model,
             "",
             "## Data",
             "",
-            f"{n_pairs:,} pairs of {names}; sides of more than {config.data.max_tokens} tokens were left out.",
+            data,
             "",
             f"## Figures on the {metrics.get('measured_on', 'validation')} rows",
             "",
@@ -52,9 +71,7 @@ def model_card(config: Config, metrics: dict[str, Any], *, data: Sequence[str], 
             "",
             "## Limits",
             "",
-            f"It knows the kind of text that it was trained on. Texts of more than {config.data.max_tokens} tokens are "
-            "split at sentence ends. It may drop, repeat or invent words, and change numbers and names: check what "
-            "matters.",
+            limits,
             "",
         ]
     )

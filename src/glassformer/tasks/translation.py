@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from glassformer.config import Config, DataConfig
-from glassformer.data.prepare import prepare
+from glassformer.data.prepare import SourceForm, prepare
 from glassformer.data.store import TokenStore
 from glassformer.errors import DataError
 from glassformer.model import EncoderDecoder, Model
@@ -22,7 +22,7 @@ from glassformer.tasks.validation import TranslationValidator, final_metrics
 from glassformer.text.checks import check
 from glassformer.text.readers import PairReader
 from glassformer.text.split import Part
-from glassformer.training.objectives import TranslationObjective
+from glassformer.training.objectives import Objective, TranslationObjective
 
 __all__ = ["MAX_TOKENIZER_ROWS", "TranslationTask"]
 
@@ -32,11 +32,12 @@ MAX_TOKENIZER_ROWS = 200_000  # rows that the vocabulary is learned from; every 
 class TranslationTask:
     """Trains an encoder-decoder from pairs of texts."""
 
-    objective = TranslationObjective()
+    objective: Objective = TranslationObjective()
 
     def __init__(self, request: TrainingRequest, data: Path) -> None:
         self.request, self.config = request, request.resolved.config
         self.data_config = _bounded(self.config)
+        self.source_form = SourceForm(prefix=self.config.task.prefix, use_bos=self.config.model.use_bos)
 
     def read(self) -> CorpusSize:
         data, request = self.data_config, self.request
@@ -48,7 +49,7 @@ class TranslationTask:
         if valid_reader is None:
             share = min(data.valid_rows / max(report.n_used, 1), 0.1)
             for name in self.parts:
-                self.parts[name] = Part(reader, valid_share=share, is_valid=name == "valid")
+                self.parts[name] = Part(reader, key=lambda pair: pair.src, valid_share=share, is_valid=name == "valid")
             if any(next(iter(part), None) is None for part in self.parts.values()):
                 raise DataError(
                     f"{report.n_used:,} pairs are too few to hold some out for validation.",
@@ -88,6 +89,7 @@ class TranslationTask:
             tokenizers.tgt,
             folder,
             self.data_config,
+            form=self.source_form,
             n_variants=config.n_variants,
             bpe_dropout=config.bpe_dropout if part == "train" else 0.0,
         )

@@ -20,7 +20,7 @@ from glassformer.tasks.translator import Translator
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training.objectives import projected_cross_entropy
 
-__all__ = ["TranslationValidator", "final_metrics"]
+__all__ = ["TranslationValidator", "final_metrics", "in_time", "shuffled", "spread"]
 
 CHUNK_ROWS = 20  # rows translated between two looks at the clock; the loss takes ten times as many
 
@@ -48,7 +48,7 @@ class TranslationValidator:
         assert isinstance(model, EncoderDecoder)
         meter = self.loss(model, self.config.validation.rows)
         figures = {"loss": meter.loss, "perplexity": meter.perplexity}
-        rows = _spread(len(self.store), self.config.validation.bleu_rows)
+        rows = spread(len(self.store), self.config.validation.bleu_rows)
         if rows:
             sources, references = _texts(self.store, rows, self.src_tokenizer, self.tokenizer)
             greedy = replace(self.config.generation, beam_size=1, n_best=1, do_sample=False)
@@ -62,7 +62,7 @@ class TranslationValidator:
     @torch.no_grad()
     def loss(self, model: EncoderDecoder, n_rows: int | None = None) -> LossMeter:
         """Negative log-likelihood over n_rows pairs (all when left out)."""
-        rows = _spread(len(self.store), n_rows) if n_rows else None
+        rows = spread(len(self.store), n_rows) if n_rows else None
         return dataset_loss(model, self.store, self.config, rows)
 
     def _translator(self, model: EncoderDecoder) -> Translator:
@@ -119,16 +119,16 @@ def final_metrics(
     in `loss_rows` and `bleu_rows`. The loss has a quarter of the time.
     """
     model.eval()
-    order = _shuffled(len(store))
+    order = shuffled(len(store))
     started = time.monotonic()
     meter, n_loss_rows = LossMeter(), 0
-    for rows in _in_time(order, 10 * CHUNK_ROWS, None if time_s is None else time_s / 4):
+    for rows in in_time(order, 10 * CHUNK_ROWS, None if time_s is None else time_s / 4):
         meter.merge(dataset_loss(model, store, config, rows))
         n_loss_rows += len(rows)
     translator = Translator(model, src_tokenizer, tokenizer, config.generation, max_src_tokens=config.data.max_tokens)
     outputs: list[str] = []
     references: list[str] = []
-    for rows in _in_time(order, CHUNK_ROWS, None if time_s is None else time_s - (time.monotonic() - started)):
+    for rows in in_time(order, CHUNK_ROWS, None if time_s is None else time_s - (time.monotonic() - started)):
         sources, wanted = _texts(store, rows, src_tokenizer, tokenizer)
         outputs += [translation.text for translation in translator.translate(sources)]
         references += wanted
@@ -147,7 +147,7 @@ def final_metrics(
     }
 
 
-def _in_time(rows: list[int], size: int, time_s: float | None) -> Iterator[list[int]]:
+def in_time(rows: list[int], size: int, time_s: float | None) -> Iterator[list[int]]:
     """Chunks of rows: the first one always, a further one while it is likely to end within time_s seconds."""
     started = time.monotonic()
     for number, start in enumerate(range(0, len(rows), size)):
@@ -166,13 +166,13 @@ def _texts(
     return sources, references
 
 
-def _spread(n: int, wanted: int) -> list[int]:
+def spread(n: int, wanted: int) -> list[int]:
     """Up to `wanted` of n rows at equal distances."""
     wanted = min(wanted, n)
     return [i * n // wanted for i in range(wanted)]
 
 
-def _shuffled(n: int) -> list[int]:
+def shuffled(n: int) -> list[int]:
     """All rows, in a fixed order that mixes the parts of the data."""
     generator = torch.Generator().manual_seed(0)
     return torch.randperm(n, generator=generator).tolist()
