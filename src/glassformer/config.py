@@ -28,6 +28,22 @@ __all__ = [
 Family = Literal["encoder-decoder", "encoder-only", "decoder-only"]
 Positions = Literal["sinusoidal", "learned", "rotary", "t5_relative", "alibi", "none"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+Metric = Literal[
+    "loss",
+    "bleu",
+    "chrf",
+    "rouge1",
+    "rouge2",
+    "rougeL",
+    "recall@1",
+    "recall@10",
+    "ndcg@10",
+    "mrr",
+    "accuracy",
+    "macro_f1",
+    "micro_f1",
+    "entity_f1",
+]
 Task = Literal["translate", "summarize", "mlm", "classify", "label", "embed", "lm", "denoise"]
 
 
@@ -267,7 +283,7 @@ class TaskConfig:
     use_whole_words: bool = False  # mlm: hide all pieces of a word together
     mean_span: float = 3.0  # denoise: mean number of tokens hidden behind one sentinel
     is_multi_label: bool = False  # classify: a text may have any number of labels
-    use_class_weights: bool = False  # classify: rare labels weigh more, by the inverse of their frequency
+    use_class_weights: bool = False  # classify, label: rare labels weigh more, by the inverse of their frequency
     has_negatives: bool = False  # embed: columns of a TSV behind the second are hard negatives, not a domain
     similarity_scale: float = 20.0  # embed: factor of the cosines before the softmax over the batch
     min_width: int | None = None  # embed: train also the first 1/2, 1/4 ... of the vector, down to this width
@@ -414,9 +430,7 @@ class ValidationConfig:
     rows: int = 1000  # rows of the validation data used while training (all are used at the end)
     bleu_rows: int = 200  # rows translated for BLEU and chrF while training; 0: loss only
     patience: int = 0  # validations without a better loss after which the run ends; 0: never
-    metric: Literal["loss", "bleu", "chrf", "recall@1", "recall@10", "ndcg@10", "mrr"] = (
-        "loss"  # which figure chooses the best checkpoint
-    )
+    metric: Metric = "loss"  # which figure chooses the best checkpoint
     samples: int = 3  # translations shown at each validation
 
     def __post_init__(self) -> None:

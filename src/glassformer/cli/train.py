@@ -29,6 +29,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 @click.option(
     "--task", metavar="NAME", help="translate (default), summarize, lm, mlm, denoise, classify, label or embed."
 )
+@click.option("--from", "start", metavar="FOLDER", help="Model folder to start from (fine-tuning).")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Folder of the run.")
 @click.option("--valid", multiple=True, metavar="FILE", help="Validation data (twice for two plain files).")
 @click.option("--test", multiple=True, metavar="FILE", help="Data of the final figures; left out: the validation data.")
@@ -51,6 +52,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 def command(
     data: tuple[str, ...],
     task: str | None,
+    start: str | None,
     src: str | None,
     tgt: str | None,
     out: Path,
@@ -77,6 +79,7 @@ def command(
 
     flags = {
         "task.name": task,
+        "task.start": start,
         "data.src": src,
         "data.tgt": tgt,
         "data.is_strict": strict or None,

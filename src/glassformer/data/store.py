@@ -38,6 +38,7 @@ class StoreInfo:
     selection: dict[str, Any]  # the settings that decided which rows were left out
     inputs_sha256: str  # fingerprint of the rows read, in their order
     files: dict[str, dict[str, Any]]  # file name -> dtype, size_bytes, sha256
+    n_cut: int = 0  # sources that were cut to the most tokens
 
     def to_json(self) -> str:
         """The text of `store.json`. Its own checksum stands beside the content."""
@@ -174,6 +175,12 @@ class TokenStore:
     def domain(self, i: int) -> str:
         """Name of the domain of pair i; empty when the input had none."""
         return self.info.domains[int(self.domain_ids[i])]
+
+    @property
+    def n_tokens(self) -> int:
+        """Ids of all rows, without BOS and EOS; targets that are the words of their sources are no tokens."""
+        n_targets = 0 if self.info.selection.get("with_words") else int(self.targets.offsets[-1])
+        return int(self.sources.offsets[-1]) + n_targets
 
     @cached_property
     def lengths(self) -> NDArray[np.int32]:

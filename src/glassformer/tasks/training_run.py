@@ -19,11 +19,16 @@ from glassformer.errors import TrainingError
 from glassformer.model import build_model
 from glassformer.resolve import config_from_dict, config_to_dict
 from glassformer.tasks.model_folder import load_model_folder, save_model_folder
+from glassformer.tasks.probe import save_probe
 from glassformer.tasks.run_folder import RunFolder, TrainingRequest
+from glassformer.tasks.start import Start
 from glassformer.tasks.task import CorpusSize, Tokenizers, TrainingTask
 from glassformer.tasks.translation import TranslationTask
+from glassformer.text.imported import load_tokenizer
 from glassformer.text.tokenizer import Tokenizer, choose_vocab_size
 from glassformer.training.checkpoint import Checkpoints, load_state, load_tensors
+from glassformer.training.finetuning import choose_trained, frozen_parameters
+from glassformer.training.lora import merge_adapters, merged
 from glassformer.training.parallel import Parallel
 from glassformer.training.plan import Plan, make_plan
 from glassformer.training.progress import RunLog, duration
@@ -39,6 +44,30 @@ def build_task(request: TrainingRequest, folder: RunFolder) -> TrainingTask:
     name = request.resolved.config.task.name
     if name == "translate":
         return TranslationTask(request, folder.data)
+    if name == "embed":
+        from glassformer.tasks.embedding import EmbeddingTask
+
+        return EmbeddingTask(request, folder.data)
+    if name == "classify":
+        from glassformer.tasks.classification import ClassificationTask
+
+        return ClassificationTask(request, folder.data)
+    if name == "label":
+        from glassformer.tasks.labelling import LabellingTask
+
+        return LabellingTask(request, folder.data)
+    if name == "lm":
+        from glassformer.tasks.language_modelling import LanguageModelTask
+
+        return LanguageModelTask(request, folder.data)
+    if name == "mlm":
+        from glassformer.tasks.masked_language import MaskedLanguageTask
+
+        return MaskedLanguageTask(request, folder.data)
+    if name == "denoise":
+        from glassformer.tasks.denoising import DenoisingTask
+
+        return DenoisingTask(request, folder.data)
     raise NotImplementedError(name)
 
 
@@ -53,11 +82,12 @@ def run_training(request: TrainingRequest) -> dict[str, Any]:
     if parallel.is_main:
         folder.open(request)
     parallel.sum([0.0])  # the others wait for the folder
-    run = _Run(request, folder, parallel)
     if folder.saved("is_finished"):
-        run.say(f"{request.out} is finished already; nothing to do.")
+        if parallel.is_main:
+            request.say(f"{request.out} is finished already; nothing to do.")
         metrics = load_model_folder(request.out).metrics
     else:
+        run = _Run(request, folder, parallel)
         if parallel.is_main and not folder.saved("plan"):
             run.prepare()
         parallel.sum([0.0])  # the others wait for the data
@@ -71,18 +101,30 @@ class _Run:
     """The steps of a run."""
 
     def __init__(self, request: TrainingRequest, folder: RunFolder, parallel: Parallel) -> None:
-        self.request, self.folder, self.parallel = request, folder, parallel
+        self.folder, self.parallel = folder, parallel
         self.out = folder.path
-        self.task = build_task(request, folder)
         self.say: Callable[[str], None] = request.say if parallel.is_main else lambda text: None
+        config = request.resolved.config
+        self.start = None if config.task.start is None else Start(config.task.start)
+        if self.start is not None:
+            self.start.require_same(folder.saved("start"))
+            config = self.start.adapted(config, request.chosen())
+        self.request = replace(request, resolved=replace(request.resolved, config=config))
+        self.task = build_task(self.request, folder)
 
     # -- the data ---------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Checks the data, learns the vocabulary, tokenises, and plans the run; what is done already stays."""
+        if self.start is not None:
+            self.folder.save("start", {"sha256": self.start.sha256})
         self.say(f"Reading {', '.join(self.request.data)}")
         size = self.task.read()
-        self._learn_vocabularies(size)
+        self.folder.data.mkdir(exist_ok=True)
+        if self.start is None:
+            self._learn_vocabularies(size)
+        else:
+            self.start.copy_tokenizers(self.folder.data)
         tokenizers = self._load_tokenizers()
         for part in ("train", "valid", *(["test"] if self.request.test else [])):
             self._store(part, tokenizers)
@@ -97,7 +139,6 @@ class _Run:
             is_quick = budget_s is not None and budget_s <= QUICK_BUDGET_S
             size, reason = choose_vocab_size(corpus.n_words, corpus.n_chars, is_quick=is_quick)
             self.say(f"tokenizer.vocab_size={size}: {reason}")
-        self.folder.data.mkdir(exist_ok=True)
         for name, texts in self.task.vocabularies():
             path = self.folder.data / name
             if not path.exists():
@@ -107,9 +148,9 @@ class _Run:
             self.say(f"Vocabulary {name}: {n_entries:,} entries ({config.tokenizer.kind}){fewer}.")
 
     def _load_tokenizers(self) -> Tokenizers:
-        tgt = Tokenizer.load(self.folder.data / "tokenizer.json")
+        tgt = load_tokenizer(self.folder.data / "tokenizer.json")
         path = self.folder.data / "source_tokenizer.json"
-        return Tokenizers(src=Tokenizer.load(path) if path.exists() else tgt, tgt=tgt)
+        return Tokenizers(src=load_tokenizer(path) if path.exists() else tgt, tgt=tgt)
 
     def _store(self, part: str, tokenizers: Tokenizers) -> None:
         """Tokenises one part into its store, unless that is there, and says what was left out and why."""
@@ -119,9 +160,8 @@ class _Run:
             self.task.prepare(part, folder, tokenizers)
         store = TokenStore.open(folder)
         left_out = ", ".join(f"{entry['count']:,} {reason}" for reason, entry in store.excluded.items())
-        n_tokens = int(store.lengths.sum())
         self.say(
-            f"{part}: {len(store):,} {self.task.objective.unit}, {n_tokens:,} tokens. Left out: "
+            f"{part}: {len(store):,} {self.task.objective.unit}, {store.n_tokens:,} tokens. Left out: "
             f"{left_out or 'nothing'}."
         )
 
@@ -130,7 +170,11 @@ class _Run:
     def _plan(self, tokenizers: Tokenizers) -> Plan:
         """Settles model, batch, rate and length, and prints each choice with its reason."""
         config, chosen = self.request.resolved.config, set(self.request.chosen())
-        model = self._model_config(config.model, tokenizers)
+        fit = self.task.objective.fit
+        if self.start is None:
+            model = fit(self._with_vocabulary(config.model, tokenizers))
+        else:
+            model = self.start.fitted(fit, config.model)
         if "model.vocab_size" in chosen and model.vocab_size != config.model.vocab_size:
             self.say(
                 f"model.vocab_size={model.vocab_size} instead of {config.model.vocab_size}: that of the vocabulary."
@@ -151,21 +195,19 @@ class _Run:
             self.say(reason)
         return plan
 
-    def _model_config(self, model: ModelConfig, tokenizers: Tokenizers) -> ModelConfig:
-        """The architecture of this task with the vocabularies of these tokenizers."""
+    def _with_vocabulary(self, model: ModelConfig, tokenizers: Tokenizers) -> ModelConfig:
+        """The architecture with the vocabularies of these tokenizers."""
         src, tgt = tokenizers.src, tokenizers.tgt
         is_shared = src is tgt or tgt.vocab_hash == src.vocab_hash
-        return self.task.objective.fit(
-            replace(
-                model,
-                vocab_size=tgt.vocab_size,
-                src_vocab_size=None if is_shared else src.vocab_size,
-                tying=model.tying if is_shared or model.tying != "all" else "decoder",
-                pad_id=tgt.pad_id,
-                bos_id=tgt.bos_id,
-                eos_id=tgt.eos_id,
-                unk_id=tgt.unk_id,
-            )
+        return replace(
+            model,
+            vocab_size=tgt.vocab_size,
+            src_vocab_size=None if is_shared else src.vocab_size,
+            tying=model.tying if is_shared or model.tying != "all" else "decoder",
+            pad_id=tgt.pad_id,
+            bos_id=tgt.bos_id,
+            eos_id=tgt.eos_id,
+            unk_id=tgt.unk_id,
         )
 
     def _use_threads(self, config: Config) -> None:
@@ -183,12 +225,16 @@ class _Run:
         self.valid = TokenStore.open(self.folder.data / "valid")
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         torch.manual_seed(config.training.seed)
-        self.model = build_model(config.model).to(device)
+        self.model = build_model(config.model)
+        choose_trained(self.model, config.training, () if self.start is None else self.start.fill(self.model, self.say))
+        self.model.to(device)
         self.validate = self.task.validator(self.valid, config, self.tokenizers, self.say)
         trainer = self._trainer(RunLength(**saved["length"]))
-        n_parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        n_all = sum(parameter.numel() for parameter in self.model.parameters())
+        n_frozen = sum(parameter.numel() for parameter in frozen_parameters(self.model).values())
+        count = f"{n_all - n_frozen:,} of {n_all:,}" if n_frozen else f"{n_all:,}"
         self.say(
-            f"Training {n_parameters:,} parameters in {config.training.precision} on {device}, "
+            f"Training {count} parameters in {config.training.precision} on {device}, "
             f"{torch.get_num_threads()} threads, {self.parallel.world_size} process(es)."
         )
         try:
@@ -236,11 +282,12 @@ class _Run:
         save_model_folder(
             self.out,
             config=self.config,
-            weights=weights,
+            weights=merged(weights, self.config.training),
             tokenizer=self.tokenizers.tgt,
             src_tokenizer=self.tokenizers.src,
             metrics=metrics,
             card=self.task.card(self.config, metrics, command, self.n_examples),
+            labels=self.folder.labels(),
         )
 
     # -- the end ----------------------------------------------------------------------------------------------
@@ -254,6 +301,7 @@ class _Run:
                 "Lower training.lr or raise training.warmup_steps, and start a new run.",
             )
         best = self._best_weights()
+        merge_adapters(self.model)
         load_state(self.model, best, "The best model")
         budget_s = self.config.training.budget_s
         time_left = None if budget_s is None else budget_s - self.request.elapsed_s() - 1.0
@@ -271,6 +319,7 @@ class _Run:
             "examples_seen": state.pairs,
         }
         self._save_model(best, metrics)
+        save_probe(self.out, self.model)
         self.log.write("finished", **metrics)
         self.log.draw(self.out / "learning-curve.svg")
         self.folder.save("is_finished", True)
@@ -286,8 +335,10 @@ class _Run:
         k = self.config.training.average_last
         if not k:
             return best
-        checkpoints = Checkpoints(self.out / "checkpoints", keep_last=k)
-        parts = [load_tensors(checkpoints.path(update) / "model.safetensors") for update in checkpoints.updates()[-k:]]
+        checkpoints, frozen = Checkpoints(self.out / "checkpoints", keep_last=k), frozen_parameters(self.model)
+        paths = [checkpoints.path(update) / "model.safetensors" for update in checkpoints.updates()[-k:]]
+        parts = [merged(frozen | load_tensors(path), self.config.training) for path in paths]
+        merge_adapters(self.model)
         average = {name: torch.stack([part[name] for part in parts]).mean(0) for name in parts[0]}
         return self._better_of(best, average)
 

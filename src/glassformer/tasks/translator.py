@@ -167,13 +167,13 @@ class Translator:
 
     def _segments(self, text: str, is_strict: bool) -> list[list[str]]:
         """Lines, each as the segments to translate; a blank line has none. A text that is read whole is one line."""
-        lines = []
+        lines, how = [], "cut" if self.is_whole else "split at sentence ends"
         for line in map(str.strip, [text] if self.is_whole else text.split("\n")):
             if is_strict and line and self._n_tokens(line) > self.max_src_tokens:
                 raise LengthError(
                     f"A text has {self._n_tokens(line)} tokens.",
                     f"The model takes at most {self.max_src_tokens}.",
-                    f"Shorten it, or leave out --strict to have it {'cut' if self.is_whole else 'split at sentence ends'}.",
+                    f"Shorten it, or leave out --strict to have it {how}.",
                 )
             parts = [line] if self.is_whole else split_long(line, self._n_tokens, self.max_src_tokens)
             lines.append(parts if line else [])
@@ -189,9 +189,8 @@ class Translator:
 
     def _cut(self, ids: list[int]) -> list[int]:
         """At most max_src_tokens ids, the end token among them. (A text that is split is short enough already.)"""
-        return (
-            ids if len(ids) <= self.max_src_tokens or not self.is_whole else [*ids[: self.max_src_tokens - 1], ids[-1]]
-        )
+        is_long = self.is_whole and len(ids) > self.max_src_tokens
+        return [*ids[: self.max_src_tokens - 1], ids[-1]] if is_long else ids
 
     def _translate_segments(
         self,

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import Config, ModelConfig
+from glassformer.config import Config, Family, ModelConfig
 from glassformer.data.batches import Batch, BatchPlan
 from glassformer.data.store import TokenStore
 from glassformer.data.stream import Batches
 from glassformer.errors import ConfigError
 from glassformer.model import EncoderDecoder, Model
+from glassformer.model.heads import MaskedLMHead
+from glassformer.model.transformer import Decoder
 
 __all__ = [
     "Objective",
     "TranslationLoss",
     "TranslationObjective",
     "cross_entropy",
+    "decoder_loss",
     "projected_cross_entropy",
+    "stack_of",
 ]
 
 CHUNK_ROWS = 512  # rows of logits held at once: 16 MB at a vocabulary of 8,000, which stays near the caches
@@ -38,6 +43,25 @@ class Objective(Protocol):
 
     def batches(self, config: Config, store: TokenStore) -> Batches:
         """The batches of each epoch."""
+
+
+def stack_of(model: ModelConfig, family: Family) -> ModelConfig:
+    """The architecture with one stack: an encoder-decoder's layers, all of them, become those of `family`.
+
+    Raises:
+        ConfigError: The architecture is that of the other single stack.
+    """
+    if model.family == family:
+        return model
+    if model.family != "encoder-decoder":
+        raise ConfigError(
+            f"model.family={model.family} does not fit this task.",
+            f"It trains the family {family}.",
+            "Leave model.family out, or choose another preset.",
+        )
+    n_layers = model.n_encoder_layers + model.n_decoder_layers
+    stack = "n_encoder_layers" if family == "encoder-only" else "n_decoder_layers"
+    return replace(model, family=family, **{stack: n_layers})
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, *, pad_id: int, smoothing: float) -> Tensor:
@@ -74,12 +98,12 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        needs_grad = any(ctx.needs_input_grad[:3])
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]  # a frozen matrix needs none
         n_vocab = weight.shape[0]
         w, rows = weight.to(dtype), x.to(dtype)
-        grad_x = torch.empty_like(x) if needs_grad else None
-        grad_weight = torch.zeros_like(weight) if needs_grad else None
-        grad_bias = torch.zeros_like(bias) if needs_grad and bias is not None else None
+        grad_x = torch.empty_like(x) if needs_x else None
+        grad_weight = torch.zeros_like(weight) if needs_weight else None
+        grad_bias = torch.zeros_like(bias) if needs_bias and bias is not None else None
         loss = x.new_zeros((), dtype=torch.float64)  # rounding must not depend on the cut into batches
         nll = torch.zeros_like(loss)
         for start in range(0, len(x), CHUNK_ROWS):
@@ -94,7 +118,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             log_total = total.log()
             nll += (log_total - chosen).sum(dtype=nll.dtype)
             loss += (log_total - (1 - smoothing) * chosen - smoothing * mean).sum(dtype=loss.dtype)
-            if grad_x is None or grad_weight is None:
+            if not (needs_x or needs_weight or needs_bias):
                 continue
             grad = logits.div_(total[:, None])  # softmax; now minus the target distribution
             if smoothing:
@@ -103,17 +127,18 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             grad = grad.to(dtype)
-            grad_x[start : start + CHUNK_ROWS] = grad @ w
-            grad_weight += grad.t() @ part
+            if grad_x is not None:
+                grad_x[start : start + CHUNK_ROWS] = grad @ w
+            if grad_weight is not None:
+                grad_weight += grad.t() @ part
         ctx.save_for_backward(grad_x, grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_x, grad_weight, grad_bias = ctx.saved_tensors
-        scale = grads[0]
-        return grad_x * scale, grad_weight * scale, None if grad_bias is None else grad_bias * scale, None, None, None
+        scaled = [None if grad is None else grad * grads[0] for grad in ctx.saved_tensors]
+        return (*scaled, None, None, None)
 
 
 def projected_cross_entropy(
@@ -151,6 +176,19 @@ def projected_cross_entropy(
     return loss, nll
 
 
+def decoder_loss(
+    features: Tensor, decoder: Decoder | MaskedLMHead, targets: Tensor, *, ignored_id: int, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """`projected_cross_entropy` of a decoder's features [B, T, D] under its projection, in the autocast type if any."""
+    device_type, projection = features.device.type, decoder.projection
+    dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
+    with torch.autocast(device_type, enabled=False):
+        x = features.to(projection.weight.dtype) * projection.scale
+        return projected_cross_entropy(
+            x, projection.weight, projection.bias, targets, pad_id=ignored_id, smoothing=smoothing, dtype=dtype
+        )
+
+
 class TranslationLoss(nn.Module):
     """Label-smoothed loss of an encoder-decoder on a batch of pairs.
 
@@ -166,21 +204,8 @@ class TranslationLoss(nn.Module):
         """The smoothed loss and the plain negative log-likelihood, summed over the batch's real target tokens."""
         pad_id = self.model.config.pad_id
         assert pad_id is not None  # checked when the run is planned
-        device_type = batch.src.device.type
-        dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
         features = self.model.features(batch.src, batch.tgt_in)
-        projection = self.model.decoder.projection
-        with torch.autocast(device_type, enabled=False):
-            x = features.to(projection.weight.dtype) * projection.scale
-            return projected_cross_entropy(
-                x,
-                projection.weight,
-                projection.bias,
-                batch.tgt_out,
-                pad_id=pad_id,
-                smoothing=self.smoothing,
-                dtype=dtype,
-            )
+        return decoder_loss(features, self.model.decoder, batch.tgt_out, ignored_id=pad_id, smoothing=self.smoothing)
 
 
 class TranslationObjective:

@@ -16,6 +16,7 @@ from glassformer.errors import ConfigError
 from glassformer.model import build_model
 from glassformer.presets import PRESETS
 from glassformer.shapes import total
+from glassformer.training.finetuning import choose_trained
 from glassformer.training.objectives import Objective
 from glassformer.training.optimizer import build_optimizers
 from glassformer.training.progress import duration
@@ -31,6 +32,8 @@ FEW_EPOCHS = 4.0  # below this, dropout costs time and learning and prevents not
 RESERVE_SHARE = 0.025  # of a budget, for the last evaluation and saving
 MEASURE_S = 4.0  # seconds of real updates that measure a preset
 PAIRS_WANTED = 3_000_000  # pairs seen in a run whose length nobody set
+STARTED_PAIRS_WANTED = 300_000  # the same for a run that starts from a trained model
+STARTED_LR_SHARE = 0.1  # of a fresh model's rate: steps of that size would write over what the start has learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +80,7 @@ class _Planner:
     ) -> None:
         self.config, self.store, self.objective = config, store, objective
         self.chosen, self.elapsed_s = chosen, elapsed_s
+        self.is_started = config.task.start is not None
         self.reasons: list[str] = []
         self.total_updates: int | None = None
         self.train_s: float | None = None
@@ -103,8 +107,8 @@ class _Planner:
 
     def spend_budget(self, budget_s: float) -> None:
         """Model, batch and validations that fit into the time, measured with real updates."""
-        epoch_tokens = float(self.store.lengths.sum()) + 2 * len(self.store)
-        if any(name.startswith("model.") for name in self.chosen):
+        epoch_tokens = float(self.store.n_tokens) + 2 * len(self.store)
+        if self.is_started or any(name.startswith("model.") for name in self.chosen):
             speed = measure_speed(self.config, self.store, self.objective, MEASURE_S)
         else:
             speed = self._choose_model(budget_s - self.elapsed_s())
@@ -134,7 +138,9 @@ class _Planner:
         tried = []
         for name in LAPTOP_PRESETS:
             fields = {key: value for key, value in PRESETS[name].items() if key != "vocab_size"}
-            fresh = replace(self.config.model, family="encoder-decoder", **fields)
+            # As it was before `fit`, which turned it into the objective's family and set a head on it.
+            plain: dict[str, Any] = {"family": "encoder-decoder", "head": "none", "use_mlm_head": False}
+            fresh = replace(self.config.model, **plain, **fields)
             candidate = replace(self.config, model=self.objective.fit(fresh))
             speed = measure_speed(candidate, self.store, self.objective, MEASURE_S)
             ratio = speed * seconds_left / total(candidate.model)
@@ -157,11 +163,13 @@ class _Planner:
         if self.total_updates is None:
             epochs = training.epochs
             if epochs is None:
-                epochs = float(min(max(round(PAIRS_WANTED / len(self.store)), 3), 60))
+                wanted, most = (STARTED_PAIRS_WANTED, 20) if self.is_started else (PAIRS_WANTED, 60)
+                epochs = float(min(max(round(wanted / len(self.store)), 3), most))
                 self._set("validation", patience=5)
                 self.reasons.append(
-                    f"{epochs:g} epochs (about {PAIRS_WANTED:,} pairs, within 3 and 60 epochs), ended early after "
-                    f"{self.config.validation.patience} validations without a better {self.config.validation.metric}."
+                    f"{epochs:g} epochs (about {wanted:,} {self.objective.unit}, within 3 and {most} epochs), ended "
+                    f"early after {self.config.validation.patience} validations without a better "
+                    f"{self.config.validation.metric}."
                 )
             self.total_updates = max(1, round(epochs * per_epoch))
         self.expected_updates = float(self.total_updates)
@@ -170,8 +178,12 @@ class _Planner:
     def choose_rate(self) -> None:
         """Rate, warm-up, dropout and what averaging needs."""
         lr = 1.5e-3 * (256 / self.config.model.d_model) ** 0.5
+        reason = "1.5e-3 at width 256, falling with its square root"
+        if self.is_started and not self.config.training.lora_rank:
+            lr *= STARTED_LR_SHARE
+            reason = "a tenth of a fresh model's, which would write over what the start has learned"
         if self.config.training.lr is None:
-            self._set("training", f"training.lr={lr:.2g}: 1.5e-3 at width 256, falling with its square root.", lr=lr)
+            self._set("training", f"training.lr={lr:.2g}: {reason}.", lr=lr)
         if self.config.training.warmup_steps is None:
             warmup = min(4000, max(1, round(self.expected_updates / 20)))
             self._set(
@@ -179,7 +191,7 @@ class _Planner:
                 f"training.warmup_steps={warmup}: a 20th of the run, at most 4000.",
                 warmup_steps=warmup,
             )
-        if self.config.model.dropout and self.n_epochs < FEW_EPOCHS:
+        if self.config.model.dropout and self.n_epochs < FEW_EPOCHS and not self.is_started:
             self._set(
                 "model",
                 f"model.dropout=0: {self.n_epochs:.1f} passes over the data, under {FEW_EPOCHS:g}, do not overfit.",
@@ -220,6 +232,7 @@ def measure_speed(config: Config, store: TokenStore, objective: Objective, secon
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with torch.random.fork_rng():
         model = build_model(config.model).to(device)
+        choose_trained(model, config.training)
         loss = objective.loss(model, config)
         optimizers = build_optimizers(model, config.training, lr=1e-5)
         stream = BatchStream(objective.batches(config, store), accumulation=config.training.accumulation)

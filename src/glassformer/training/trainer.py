@@ -19,6 +19,7 @@ from glassformer.config import TrainingConfig, ValidationConfig
 from glassformer.data.stream import BatchStream, UpdateGroup
 from glassformer.errors import CheckpointError, GlassformerError, TrainingError
 from glassformer.training.checkpoint import Checkpoint, Checkpoints, load_state
+from glassformer.training.finetuning import frozen_parameters
 from glassformer.training.optimizer import build_optimizers, optimizer_state, restore_optimizer, set_lr
 from glassformer.training.parallel import Parallel, spread, whole
 from glassformer.training.progress import RunLog, StatusBar, duration
@@ -116,7 +117,7 @@ class Trainer:
                 if type(module).__name__ == "Block":
                     module.compile()
         self.optimizers = build_optimizers(model, config, lr=length.lr)
-        self.average = {n: p.detach().clone() for n, p in model.named_parameters()} if config.ema_decay else {}
+        self.average = {n: p.clone() for n, p in self._trained().items()} if config.ema_decay else {}
         self.state = TrainerState()
         self._received, self._received_s = 0, 0.0  # signal that came to this process, and when
         self._signal = 0  # what all processes have agreed to obey
@@ -260,12 +261,15 @@ class Trainer:
         if self.average:
             # A short memory at first, so that the average does not keep the random start.
             decay = min(self.config.ema_decay, (1 + self.state.update) / (10 + self.state.update))
-            weights = [parameter.detach() for parameter in self.model.parameters()]
-            torch._foreach_lerp_(list(self.average.values()), weights, 1 - decay)
+            torch._foreach_lerp_(list(self.average.values()), list(self._trained().values()), 1 - decay)
+
+    def _trained(self) -> dict[str, Tensor]:
+        """The parameters that are not frozen."""
+        return {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
 
     def _weights(self) -> dict[str, Tensor]:
         """The weights that count: the average when there is one."""
-        return whole(self.average or dict(self.model.named_parameters()))
+        return whole(dict(self.model.named_parameters()) | self.average)
 
     @contextmanager
     def _evaluated(self, weights: dict[str, Tensor]) -> Iterator[nn.Module]:
@@ -312,7 +316,7 @@ class Trainer:
             return
         checkpoint = Checkpoint(
             update=state.update,
-            weights=whole(dict(self.model.named_parameters())),
+            weights=whole(self._trained()),
             optimizer=whole(optimizer_state(self.model, self.optimizers)),
             average=whole(self.average),
             state={"trainer": asdict(state), "stream": self.stream.state_dict()},
@@ -334,7 +338,7 @@ class Trainer:
                 "Use the version that wrote it, or start the run again.",
             )
         place = str(self.checkpoints.path(update))
-        load_state(self.model, spread(self.model, checkpoint.weights), place)
+        load_state(self.model, frozen_parameters(self.model) | spread(self.model, checkpoint.weights), place)
         restore_optimizer(self.model, self.optimizers, spread(self.model, checkpoint.optimizer))
         average = spread(self.model, checkpoint.average)
         self.average = {name: average[name] for name in self.average}
