@@ -15,6 +15,7 @@ from glassformer.model import Model, build_model
 from glassformer.resolve import config_from_dict, config_to_dict
 from glassformer.tasks.probe import PROBE
 from glassformer.text.imported import load_tokenizer
+from glassformer.text.label_set import LabelSet
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training.checkpoint import load_state, load_tensors, save_tensors, write_text
 
@@ -22,11 +23,15 @@ __all__ = ["ModelFolder", "load_model_folder", "save_model_folder"]
 
 CONFIG, GENERATION, METRICS, CARD = "config.json", "generation.json", "metrics.json", "README.md"
 WEIGHTS, TOKENIZER, SRC_TOKENIZER = "model.safetensors", "tokenizer.json", "source_tokenizer.json"
+LABELS = "labels.json"
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A loaded model with all that belongs to it. `src_tokenizer` is `tokenizer` when the vocabulary is shared."""
+    """A loaded model with all that belongs to it. `src_tokenizer` is `tokenizer` when the vocabulary is shared.
+
+    `labels` are those of a model that votes for labels.
+    """
 
     path: Path
     config: Config
@@ -34,6 +39,7 @@ class ModelFolder:
     tokenizer: Tokenizer
     src_tokenizer: Tokenizer
     metrics: dict[str, Any]
+    labels: LabelSet | None = None
 
 
 def save_model_folder(
@@ -45,6 +51,7 @@ def save_model_folder(
     src_tokenizer: Tokenizer,
     metrics: dict[str, Any],
     card: str,
+    labels: LabelSet | None = None,
 ) -> None:
     """Writes a model folder, each file whole or not at all; figures and card come after the weights they tell of."""
     path.mkdir(parents=True, exist_ok=True)
@@ -57,6 +64,8 @@ def save_model_folder(
     hashes = {"tokenizer": tokenizer.vocab_hash, "source_tokenizer": src_tokenizer.vocab_hash}
     write_text(path / CONFIG, _json(saved | {"vocab_sha256": hashes}))
     write_text(path / GENERATION, _json(generation))
+    if labels is not None:
+        write_text(path / LABELS, labels.to_json())
     save_tensors(path / WEIGHTS, weights, {"format": "pt"})
     write_text(path / METRICS, _json(metrics))
     write_text(path / CARD, card)
@@ -88,7 +97,19 @@ def load_model_folder(path: str | Path) -> ModelFolder:
     model = build_model(config.model)
     load_state(model, load_tensors(path / WEIGHTS), str(path / WEIGHTS))
     metrics = _read_json(path / METRICS) if (path / METRICS).exists() else {}
-    return ModelFolder(path, config, model.eval(), tokenizer, src_tokenizer, metrics)
+    labels = None if config.model.head == "none" else _labels(path / LABELS, config.model.n_labels)
+    return ModelFolder(path, config, model.eval(), tokenizer, src_tokenizer, metrics, labels)
+
+
+def _labels(path: Path, n_labels: int) -> LabelSet:
+    labels = LabelSet.load(path)
+    if len(labels) != n_labels:
+        raise CheckpointError(
+            f"{path} has {len(labels)} labels and the model votes for {n_labels}.",
+            "Every vote needs a name.",
+            "Restore the file of this model.",
+        )
+    return labels
 
 
 def _check_vocabulary(name: str, tokenizer: Tokenizer, n_rows: int, hashes: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from glassformer import __version__
 from glassformer.errors import ConfigError
 from glassformer.resolve import Resolved
+from glassformer.text.label_set import LabelSet
 from glassformer.text.report import Report
 from glassformer.training.checkpoint import explained, write_text
 
@@ -103,6 +104,11 @@ class RunFolder:
     def saved(self, key: str) -> Any:
         """A part of `run.json`; None: it is not there yet."""
         return self._content().get(key)
+
+    def labels(self) -> LabelSet | None:
+        """The labels of the training data, where the task has any."""
+        path = self.data / "labels.json"
+        return LabelSet.load(path) if path.exists() else None
 
     def save(self, key: str, value: Any) -> None:
         """Writes a part of `run.json`."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Part"]
+__all__ = ["Part", "Source"]
 
 
 Row = TypeVar("Row")
@@ -16,9 +16,17 @@ SomeRow = TypeVar("SomeRow", covariant=True)
 class Source(Protocol[SomeRow]):
     """A reader; its attributes describe the last pass."""
 
-    n_rows: int
-    bad: Any  # reason -> count
-    bad_examples: dict[str, str]  # reason -> place of the first such row
+    @property
+    def n_rows(self) -> int:
+        """Rows seen."""
+
+    @property
+    def bad(self) -> Any:
+        """Reason -> count of the rows that could not be read."""
+
+    @property
+    def bad_examples(self) -> dict[str, str]:
+        """Reason -> place of the first such row."""
 
     def __iter__(self) -> Iterator[SomeRow]: ...
 
