@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     "--beam", type=click.IntRange(min=1), metavar="N", help="Beam size, 1 for greedy; unset: the model's own."
 )
 @click.option("--tokenize", type=click.Choice(["13a", "intl", "zh", "char", "none"]), help="Words of BLEU; unset: 13a.")
+@click.option("--rouge", "is_rouge", is_flag=True, help="Score ROUGE too; on, and TER off, for a model of summaries.")
 @click.option("--no-ter", "is_without_ter", is_flag=True, help="Leave out TER, the slow metric.")
 @click.option("--out", metavar="FOLDER", help="Write hypotheses.txt, report.json and report.md.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -51,6 +52,7 @@ def command(
     against: str | None,
     beam: int | None,
     tokenize: Any,
+    is_rouge: bool,
     is_without_ter: bool,
     out: str | None,
     is_json: bool,
@@ -88,7 +90,16 @@ def command(
         other = _translated(against, other_translator, test_set, beam) if other_translator else read[against]
         if folder and other_translator:
             _write(folder / "against.txt", test_set.spread(other.hypotheses))
-    _deliver(evaluate(system, test_set, other=other, use_ter=not is_without_ter, config=config), folder, is_json)
+    is_summary = any(each is not None and each.is_whole for each in (translator, other_translator))
+    report = evaluate(
+        system,
+        test_set,
+        other=other,
+        use_ter=not (is_without_ter or is_summary),
+        rouge_language=languages.get("tgt", "") if is_rouge or is_summary else None,
+        config=config,
+    )
+    _deliver(report, folder, is_json)
 
 
 def _check_options(
@@ -163,6 +174,7 @@ def _translated(path: str, translator: Translator | None, test_set: TestSet, bea
         hypotheses=[translation.text for translation in found],
         seconds=time.perf_counter() - start,
         truncated=sum(translation.finish_reason == "length" for translation in found),
+        n_cut_sources=sum(translation.n_unread_tokens > 0 for translation in found),
         generation=dataclasses.asdict(generation),
     )
 

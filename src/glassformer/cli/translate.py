@@ -58,14 +58,19 @@ def command(
         raise UserError("--picture was given without one TEXT.", "A picture shows one text.", "Give the text itself.")
     translator = Translator.load(model)
     generation = _generation(translator.generation, sets, beam, n_best)
-    lines = map(from_argument, texts) if texts else _lines(source or "-", encoding)
-    with _writer(output) as write:
-        for chunk in _chunks(lines):
+    lines = map(from_argument, texts) if texts else lines_of(source or "-", encoding)
+    n_cut = 0
+    with text_writer(output) as write:
+        for chunk in chunks_of(lines):
             found = translator.translate(chunk, generation=generation, is_strict=strict)
+            n_cut += sum(translation.n_unread_tokens > 0 for translation in found)
             for text, translation in zip(chunk, found, strict=True):
                 write(_json_line(translator, text, translation) if is_json else _text_lines(translation, generation))
                 if attention or picture:
                     _show_attention(translator, text, translation, attention, picture)
+    if n_cut:
+        limit = translator.max_src_tokens
+        click.echo(f"{n_cut:,} texts had more than {limit} tokens: what came after them was not read.", err=True)
 
 
 def _generation(saved: GenerationConfig, sets: tuple[str, ...], beam: int | None, n_best: int | None) -> Any:
@@ -84,14 +89,16 @@ def from_argument(text: str) -> str:
         raise UserError(f"{text!a} is not UTF-8.", "UTF-8 was expected.", "Check the terminal.") from error
 
 
-def _lines(source: str, encoding: str | None) -> Iterator[str]:
+def lines_of(source: str, encoding: str | None) -> Iterator[str]:
+    """The lines of a file, or of standard input for `-`."""
     from glassformer.config import DataConfig
     from glassformer.text.readers import read_lines
 
     return read_lines(source, encoding=encoding or DataConfig().encoding)
 
 
-def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
+def chunks_of(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Lists of up to CHUNK_LINES lines."""
     chunk: list[str] = []
     for line in lines:
         chunk.append(line)
@@ -103,7 +110,7 @@ def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 @contextmanager
-def _writer(output: Path | None) -> Iterator[Callable[[str], None]]:
+def text_writer(output: Path | None) -> Iterator[Callable[[str], None]]:
     """Writes lines to standard output, or to a file that takes its name when all is done."""
     if output is None:
         yield lambda text: click.echo(text)
@@ -144,6 +151,7 @@ def _json_line(translator: Translator, text: str, translation: Translation) -> s
         return {key: getattr(t, key) for key in keys}
 
     content = {"source": text, **described(translation), "segments": translation.n_segments}
+    content["unread_tokens"] = translation.n_unread_tokens
     content["alternatives"] = [described(t) for t in translation.alternatives]
     if translation.n_segments == 1:
         alignment = translator.align(text, translation)
@@ -169,7 +177,7 @@ def _show_attention(
             columns=alignment.src_pieces,
             title="Cross-attention, mean over layers and heads",
         )
-        with _writer(picture) as write:
+        with text_writer(picture) as write:
             write(image)
         click.echo(f"Picture: {picture}", err=True)
 

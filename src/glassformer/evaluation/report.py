@@ -16,6 +16,7 @@ from glassformer.evaluation.testset import TestSet
 __all__ = ["Report", "System", "Table", "evaluate", "strict_json", "tables", "to_markdown"]
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact %"}
+TITLES |= {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class System:
     hypotheses: list[str]
     seconds: float | None = None
     truncated: int | None = None
+    n_cut_sources: int | None = None
     generation: dict[str, Any] | None = None
 
 
@@ -60,6 +62,7 @@ def evaluate(
     *,
     other: System | None = None,
     use_ter: bool = True,
+    rouge_language: str | None = None,
     config: EvaluationConfig | None = None,
 ) -> Report:
     """Scores a system, overall and by group, and tests it against another one on the same rows.
@@ -68,8 +71,9 @@ def evaluate(
         DataError: A system has not one output for each row of the test set.
     """
     sources, references = test_set.sources, test_set.references
-    counts = Counts(system.hypotheses, references, use_ter=use_ter, config=config)
-    others = Counts(other.hypotheses, references, use_ter=use_ter, config=config) if other else None
+    options: dict[str, Any] = {"use_ter": use_ter, "rouge_language": rouge_language, "config": config}
+    counts = Counts(system.hypotheses, references, **options)
+    others = Counts(other.hypotheses, references, **options) if other else None
     return Report(
         system=system,
         test_set=test_set,
@@ -103,6 +107,8 @@ def notes(report: Report) -> list[str]:
     said.append(f"Outputs: {faulty or 'none empty, copied, looping, or with a number or placeholder lost'}.")
     if not math.isnan(report.scores.length_ratio):
         said.append(f"The outputs have {report.scores.length_ratio:.3f} times as many words as the references.")
+    if n_cut := report.system.n_cut_sources:
+        said.append(f"{n_cut:,} sources were longer than the model reads: their ends were cut off.")
     if report.scores.ter is not None:
         said.append("TER counts edits: less is better.")
     said.append("exact %: outputs equal to their reference, character for character.")
@@ -147,15 +153,15 @@ def _compared(comparison: Sequence[Comparison], name: str, other: str) -> Table:
 
 
 def _grouped(title: str, groups: Sequence[Group]) -> Table:
-    """One line a group; only BLEU has room for its interval here, report.json has them all."""
+    """One line a group; only the first metric has room for its interval here, report.json has them all."""
     names = [score.name for score in groups[0].scores.all()]
-    heads = ["group", "sentences", "BLEU", "95 % interval", *(TITLES[name] for name in names[1:])]
+    heads = ["group", "sentences", TITLES[names[0]], "95 % interval", *(TITLES[name] for name in names[1:])]
     rows = []
     for group in groups:
-        bleu, *others = group.scores.all()
+        first, *others = group.scores.all()
         count = f"{group.scores.n:,}{' (few)' if group.is_small else ''}"
         values = [f"{score.value:.1f}" for score in others]
-        rows.append([group.name, count, f"{bleu.value:.1f}", _interval(bleu.low, bleu.high), *values])
+        rows.append([group.name, count, f"{first.value:.1f}", _interval(first.low, first.high), *values])
     return Table(title, heads, rows)
 
 
@@ -177,7 +183,7 @@ def to_dict(report: Report) -> dict[str, Any]:
 
 
 def _system(system: System, scores: Scores) -> dict[str, Any]:
-    made = {name: getattr(system, name) for name in ("name", "seconds", "truncated", "generation")}
+    made = {name: getattr(system, name) for name in ("name", "seconds", "truncated", "n_cut_sources", "generation")}
     return {**made, **_scores(scores)}
 
 

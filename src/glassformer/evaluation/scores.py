@@ -1,4 +1,4 @@
-"""BLEU, chrF, TER and exact match of a corpus, with signatures, intervals and a paired test.
+"""BLEU, chrF, TER, exact match and ROUGE of a corpus, with signatures, intervals and a paired test.
 
 A corpus score is a function of the sum of each sentence's counts. The counts are taken once, by sacreBLEU; a group of
 sentences, a bootstrap resample or a random exchange of two systems is then another sum of the same rows.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from sacrebleu.metrics.ter import TER
 
 from glassformer.config import EvaluationConfig
 from glassformer.errors import DataError
+from glassformer.evaluation.rouge import ROUGE_NAMES, Rouge, is_english
 
 __all__ = ["Comparison", "Counts", "Score", "Scores", "compare", "exact_match", "score"]
 
@@ -42,8 +43,8 @@ class Score:
 class Scores:
     """The scores of one set of sentences.
 
-    `ter` is None where it was not asked for. `length_ratio` is the hypotheses' number of BLEU tokens over that of the
-    references; NaN for references without a token.
+    `ter` is None, and `rouge` empty, where it was not asked for. `length_ratio` is the hypotheses' number of BLEU
+    tokens over that of the references; NaN for references without a token.
     """
 
     n: int
@@ -52,10 +53,12 @@ class Scores:
     ter: Score | None
     exact_match: Score
     length_ratio: float
+    rouge: list[Score] = field(default_factory=list)
 
     def all(self) -> list[Score]:
-        """The scores in the order of the tables."""
-        return [score for score in (self.bleu, self.chrf, self.ter, self.exact_match) if score is not None]
+        """The scores in the order of the tables: ROUGE first, where it was asked for."""
+        others = [score for score in (self.bleu, self.chrf, self.ter, self.exact_match) if score is not None]
+        return [*self.rouge, *others]
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,12 @@ class Counts:
         hypotheses: N outputs, as they are; an empty one counts as an output without a word.
         references: N references, as they are. Tokenisation happens once, inside sacreBLEU.
         use_ter: Count TER as well; that takes several times as long as BLEU and chrF together.
+        rouge_language: Take ROUGE as well, of texts in this language (a code; of an unknown one it is guessed).
         config: Tokenisation of BLEU, and size and seed of the bootstrap.
 
     Raises:
         DataError: There are no sentences, or not as many hypotheses as references.
+        ConfigError: ROUGE is asked for and its package is not installed.
     """
 
     def __init__(
@@ -105,6 +110,7 @@ class Counts:
         references: Sequence[str],
         *,
         use_ter: bool = True,
+        rouge_language: str | None = None,
         config: EvaluationConfig | None = None,
     ) -> None:
         _require_partners(hypotheses, references)
@@ -118,6 +124,11 @@ class Counts:
         pairs = zip(hypotheses, references, strict=True)
         matches = np.array([(hypothesis == reference, 1) for hypothesis, reference in pairs], dtype=np.float64)
         self.tables.append(_Table("exact_match", matches, _share, "nrefs:1|case:mixed|space:yes|unit:%"))
+        if rouge_language is not None:
+            rouge = Rouge(is_english=is_english(references, rouge_language))
+            for name, f1 in zip(ROUGE_NAMES, rouge.f1(hypotheses, references).T, strict=True):
+                rows = np.stack([f1, np.ones_like(f1)], axis=1)  # the score is a mean over texts
+                self.tables.append(_Table(name, rows, _share, rouge.signature))
 
     def scores(self, rows: Sequence[int] | None = None) -> Scores:
         """Scores all sentences, or those with the given indices, which may not be none."""
@@ -134,7 +145,15 @@ class Counts:
         }
         hyp_length, ref_length = tables[0].sum(0)[:2]
         ratio = float(hyp_length / ref_length) if ref_length else math.nan
-        return Scores(len(tables[0]), found["bleu"], found["chrf"], found.get("ter"), found["exact_match"], ratio)
+        return Scores(
+            n=len(tables[0]),
+            bleu=found["bleu"],
+            chrf=found["chrf"],
+            ter=found.get("ter"),
+            exact_match=found["exact_match"],
+            length_ratio=ratio,
+            rouge=[found[name] for name in ROUGE_NAMES if name in found],
+        )
 
     def sentence_chrf(self) -> list[float]:
         """chrF of each sentence alone, from 0 to 100."""

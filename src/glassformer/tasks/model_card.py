@@ -44,7 +44,7 @@ def filled_card(title: str, metrics: dict[str, Any], *, command: str, model: str
         for name, value in figures.items()
         if isinstance(value, int | float)
     ]
-    signatures = [f"- {name}: `{metrics[name]}`" for name in ("bleu_signature", "chrf_signature") if name in metrics]
+    signatures = [f"- {name}: `{value}`" for name, value in metrics.items() if name.endswith("_signature")]
     return "\n".join(
         [
             f"# {title}",

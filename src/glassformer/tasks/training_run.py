@@ -22,6 +22,7 @@ from glassformer.tasks.model_folder import load_model_folder, save_model_folder
 from glassformer.tasks.probe import save_probe
 from glassformer.tasks.run_folder import RunFolder, TrainingRequest
 from glassformer.tasks.start import Start
+from glassformer.tasks.summarization import SummarizationTask, summary_settings
 from glassformer.tasks.task import CorpusSize, Tokenizers, TrainingTask
 from glassformer.tasks.translation import TranslationTask
 from glassformer.text.imported import load_tokenizer
@@ -68,7 +69,7 @@ def build_task(request: TrainingRequest, folder: RunFolder) -> TrainingTask:
         from glassformer.tasks.denoising import DenoisingTask
 
         return DenoisingTask(request, folder.data)
-    raise NotImplementedError(name)
+    return SummarizationTask(request, folder.data)
 
 
 def run_training(request: TrainingRequest) -> dict[str, Any]:
@@ -109,6 +110,8 @@ class _Run:
         if self.start is not None:
             self.start.require_same(folder.saved("start"))
             config = self.start.adapted(config, request.chosen())
+        if config.task.name == "summarize":
+            config = summary_settings(config, request.chosen(), self.say)
         self.request = replace(request, resolved=replace(request.resolved, config=config))
         self.task = build_task(self.request, folder)
 

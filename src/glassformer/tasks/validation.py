@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
 
-from glassformer.config import Config, EvaluationConfig
+from glassformer.config import Config, EvaluationConfig, Metric
 from glassformer.data.batches import Batch, validation_batches
 from glassformer.data.store import TokenStore
 from glassformer.evaluation.perplexity import LossMeter
@@ -20,7 +20,11 @@ from glassformer.tasks.translator import Translator
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training.objectives import projected_cross_entropy
 
-__all__ = ["TranslationValidator", "final_metrics", "in_time", "shuffled", "spread"]
+__all__ = ["Scoring", "TranslationValidator", "final_metrics", "in_time", "shuffled", "spread"]
+
+# Outputs, references, config -> figures by name, and signatures.
+Scoring = Callable[[list[str], list[str], Config], dict[str, Any]]
+METRICS = frozenset(get_args(Metric))  # what is shown while a model trains
 
 CHUNK_ROWS = 20  # rows translated between two looks at the clock; the loss takes ten times as many
 
@@ -40,8 +44,10 @@ class TranslationValidator:
         tokenizer: Tokenizer,
         *,
         say: Callable[[str], None],
+        scoring: Scoring | None = None,
     ) -> None:
         self.store, self.config, self.say = store, config, say
+        self.scoring = scoring or translation_scores
         self.src_tokenizer, self.tokenizer = src_tokenizer, tokenizer
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
@@ -52,9 +58,10 @@ class TranslationValidator:
         if rows:
             sources, references = _texts(self.store, rows, self.src_tokenizer, self.tokenizer)
             greedy = replace(self.config.generation, beam_size=1, n_best=1, do_sample=False)
-            outputs = [t.text for t in self._translator(model).translate(sources, generation=greedy)]
-            scores = score(outputs, references, use_ter=False, config=EvaluationConfig(n_resamples=0))
-            figures |= {"bleu": scores.bleu.value, "chrf": scores.chrf.value}
+            translator = _translator(model, self.config, self.src_tokenizer, self.tokenizer)
+            outputs = [t.text for t in translator.translate(sources, generation=greedy)]
+            scores = self.scoring(outputs, references, self.config)
+            figures |= {name: value for name, value in scores.items() if name in METRICS}
             for i in range(min(self.config.validation.samples, len(rows))):
                 self.say(f"  {sources[i]}\n  -> {outputs[i]}\n   = {references[i]}")
         return figures
@@ -65,14 +72,29 @@ class TranslationValidator:
         rows = spread(len(self.store), n_rows) if n_rows else None
         return dataset_loss(model, self.store, self.config, rows)
 
-    def _translator(self, model: EncoderDecoder) -> Translator:
-        return Translator(
-            model,
-            self.src_tokenizer,
-            self.tokenizer,
-            self.config.generation,
-            max_src_tokens=self.config.data.max_tokens,
-        )
+
+def _translator(model: EncoderDecoder, config: Config, src_tokenizer: Tokenizer, tokenizer: Tokenizer) -> Translator:
+    """A translator of stored texts, which have their prefix already."""
+    return Translator(
+        model,
+        src_tokenizer,
+        tokenizer,
+        config.generation,
+        max_src_tokens=config.data.max_tokens,
+        is_whole=config.task.name == "summarize",
+    )
+
+
+def translation_scores(outputs: list[str], references: list[str], config: Config) -> dict[str, Any]:
+    """BLEU, chrF and exact match, with signatures."""
+    scores = score(outputs, references, use_ter=False, config=EvaluationConfig(n_resamples=0))
+    return {
+        "bleu": scores.bleu.value,
+        "bleu_signature": scores.bleu.signature,
+        "chrf": scores.chrf.value,
+        "chrf_signature": scores.chrf.signature,
+        "exact_match": scores.exact_match.value,
+    }
 
 
 @torch.no_grad()
@@ -112,8 +134,9 @@ def final_metrics(
     tokenizer: Tokenizer,
     *,
     time_s: float | None,
+    scoring: Scoring | None = None,
 ) -> dict[str, Any]:
-    """Loss, and BLEU, chrF and exact match of the model's own search, on all rows or as many as time allows.
+    """Loss, and the scores of the model's own search (BLEU, chrF, exact match), on all rows or as time allows.
 
     Rows are taken in an order spread over the data, so that a part of them is a fair sample; how many were taken is
     in `loss_rows` and `bleu_rows`. The loss has a quarter of the time.
@@ -125,22 +148,17 @@ def final_metrics(
     for rows in in_time(order, 10 * CHUNK_ROWS, None if time_s is None else time_s / 4):
         meter.merge(dataset_loss(model, store, config, rows))
         n_loss_rows += len(rows)
-    translator = Translator(model, src_tokenizer, tokenizer, config.generation, max_src_tokens=config.data.max_tokens)
+    translator = _translator(model, config, src_tokenizer, tokenizer)
     outputs: list[str] = []
     references: list[str] = []
     for rows in in_time(order, CHUNK_ROWS, None if time_s is None else time_s - (time.monotonic() - started)):
         sources, wanted = _texts(store, rows, src_tokenizer, tokenizer)
         outputs += [translation.text for translation in translator.translate(sources)]
         references += wanted
-    scores = score(outputs, references, use_ter=False, config=EvaluationConfig(n_resamples=0))
     return {
         "loss": meter.loss,
         "perplexity": meter.perplexity,
-        "bleu": scores.bleu.value,
-        "bleu_signature": scores.bleu.signature,
-        "chrf": scores.chrf.value,
-        "chrf_signature": scores.chrf.signature,
-        "exact_match": scores.exact_match.value,
+        **(scoring or translation_scores)(outputs, references, config),
         "loss_rows": n_loss_rows,
         "bleu_rows": len(outputs),
         "rows": len(store),
