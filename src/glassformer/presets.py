@@ -19,7 +19,7 @@ from typing import Any
 from glassformer.config import ModelConfig
 from glassformer.errors import ConfigError, suggestion
 
-__all__ = ["PRESETS", "REASONS", "preset_config"]
+__all__ = ["PRESETS", "REASONS", "TASK_DEFAULTS", "preset_config"]
 
 _PAPER: dict[str, Any] = {
     "family": "encoder-decoder",
@@ -151,6 +151,15 @@ REASONS: dict[str, str] = {
     "bert-base": "BERT base, uncased, with pooler: 109,482,240 parameters as published",
     "gpt2": "GPT-2, the smallest: 124,439,808 parameters as published",
     "t5-small": "T5 v1.0 small: 60,506,624 parameters as published",
+}
+
+
+# Settings whose default is another one in a task: "section.key" -> value. Smoothing would spoil a perplexity.
+_NO_SMOOTHING: dict[str, object] = {"training.label_smoothing": 0.0}
+TASK_DEFAULTS: dict[str, dict[str, object]] = {
+    "lm": _NO_SMOOTHING,
+    "mlm": _NO_SMOOTHING,
+    "denoise": _NO_SMOOTHING | {"tokenizer.n_sentinels": 100},
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from glassformer import __version__
 from glassformer.config import Config, field_comments
 from glassformer.errors import ConfigError, suggestion
-from glassformer.presets import PRESETS, preset_config
+from glassformer.presets import PRESETS, TASK_DEFAULTS, preset_config
 
 __all__ = [
     "FORMAT",
@@ -44,7 +44,7 @@ class Resolved:
 
 
 def resolve(preset: str | None, file: Path | None, sets: Sequence[str], flags: Mapping[str, object]) -> Resolved:
-    """Merges the five sources of settings; a later one wins.
+    """Merges the five sources of settings; a later one wins. The first one, the defaults, depends on the task.
 
     Args:
         preset: Name of a preset (the `model` section), or None.
@@ -66,7 +66,8 @@ def resolve(preset: str | None, file: Path | None, sets: Sequence[str], flags: M
     given = {name: value for name, value in flags.items() if value is not None}
     sources.append(("flag", {name: _checked(name, value, "the flags") for name, value in given.items()}))
 
-    values: dict[str, object] = {}
+    task = [str(settings["task.name"]) for _, settings in sources if "task.name" in settings]
+    values: dict[str, object] = dict(TASK_DEFAULTS.get(task[-1], {})) if task else {}
     origin = dict.fromkeys(_NAMES, "default")
     for source, settings in sources:
         values |= settings

@@ -93,7 +93,7 @@ def prepare_documents(
                 variants[0], owners = _cut(*variants[0], max_piece)
                 rows = [rows[owner] for owner in owners]
             writer.append([0] * len(rows), rows, variants, np.ones(len(rows), dtype=np.bool_))
-        about = account.report(documents, writer.n_pairs)
+        about = account.report(documents, writer.n_pairs, with_words)
         about |= {"src_vocab_hash": tokenizer.vocab_hash, "tgt_vocab_hash": tokenizer.vocab_hash}
         writer.finish(about | {"n_variants": n_variants, "bpe_dropout": bpe_dropout})
     return TokenStore.open(folder)
@@ -204,7 +204,7 @@ class _Account:
             self._excluded.setdefault("duplicate", {"count": 0, "example": example})["count"] += 1
         return [document for document, new in zip(documents, is_new, strict=True) if new]
 
-    def report(self, documents: Documents, n_rows: int) -> dict[str, Any]:
+    def report(self, documents: Documents, n_rows: int, with_words: bool) -> dict[str, Any]:
         """What `store.json` says about the selection. Raises DataError when nothing is left."""
         bad = {reason: {"count": n, "example": documents.bad_examples[reason]} for reason, n in documents.bad.items()}
         if n_rows == 0:
@@ -217,6 +217,6 @@ class _Account:
             "n_read": documents.n_rows,
             "excluded": bad | self._excluded,
             "domains": [""],
-            "selection": {"drop_duplicates": self._seen is not None},
+            "selection": {"drop_duplicates": self._seen is not None, "with_words": with_words},
             "inputs_sha256": self._inputs.hexdigest(),
         }

@@ -144,7 +144,10 @@ class TokenStore:
         return cls(folder, info)
 
     def _map(self, name: str) -> NDArray[Any]:
-        dtype = np.dtype(self.info.files[name]["dtype"])
+        about = self.info.files[name]
+        dtype = np.dtype(about["dtype"])
+        if about["size_bytes"] == 0:  # an empty file cannot be mapped
+            return np.empty(0, dtype=dtype)
         return np.memmap(self.folder / name, dtype=dtype, mode="r").view(np.ndarray)
 
     def __len__(self) -> int:

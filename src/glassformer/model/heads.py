@@ -81,8 +81,13 @@ class MaskedLMHead(nn.Module):
             use_bias=True,
         )
 
+    def transform(self, x: Tensor) -> Tensor:
+        """What the projection votes on, norm(g(x W + b)): [..., D] -> [..., D]."""
+        out: Tensor = self.norm(self.activation(self.dense(x)))
+        return out
+
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.projection(self.norm(self.activation(self.dense(x))))
+        out: Tensor = self.projection(self.transform(x))
         return out
 
 

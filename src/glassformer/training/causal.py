@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from glassformer.config import Config, ModelConfig
@@ -9,7 +11,7 @@ from glassformer.data.packing import IGNORED, PackedBatch, PackedPlan
 from glassformer.data.store import TokenStore
 from glassformer.errors import ConfigError
 from glassformer.model import DecoderOnly, Model
-from glassformer.training.objectives import decoder_loss
+from glassformer.training.objectives import decoder_loss, stack_of
 
 __all__ = ["CausalLoss", "CausalObjective", "packed_plan"]
 
@@ -37,13 +39,8 @@ class CausalObjective:
     unit = "documents"
 
     def fit(self, model: ModelConfig) -> ModelConfig:
-        if model.family != "decoder-only":
-            raise ConfigError(
-                f"model.family={model.family} does not predict the next token.",
-                "Language modelling trains a decoder-only model.",
-                "Set model.family=decoder-only, or choose another preset.",
-            )
-        return model
+        # A decoder that was asked for as such (GPT-2, an imported one) keeps its way of beginning a text.
+        return model if model.family == "decoder-only" else replace(stack_of(model, "decoder-only"), use_bos=True)
 
     def loss(self, model: Model, config: Config) -> nn.Module:
         assert isinstance(model, DecoderOnly)
