@@ -11,7 +11,7 @@ from torch import Tensor
 from glassformer.model import DecoderOnly, EncoderDecoder, EncoderOnly, Model
 from glassformer.text.tokenizer import SPECIALS
 
-__all__ = ["LeakCheck", "leak_checks"]
+__all__ = ["MAX_CHANGES", "LeakCheck", "leak_checks"]
 
 TOLERANCE = 1e-5  # of the largest output: float32 sums in another order stay below
 MAX_CHANGES = 12  # places tried in one text, spread evenly
@@ -34,16 +34,19 @@ class LeakCheck:
     moved: list[str]
 
 
-def leak_checks(model: Model, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[LeakCheck]:
+def leak_checks(
+    model: Model, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]], *, max_changes: int = MAX_CHANGES
+) -> list[LeakCheck]:
     """All tests that suit the family.
 
     Args:
         model: In eval mode.
         src: Ids of each text for the encoder; empty without one.
         tgt: Ids of each text for the decoder; empty without one.
+        max_changes: Most places tried in a text.
     """
     with torch.no_grad():
-        probe = _Probe(model, src, tgt)
+        probe = _Probe(model, src, tgt, max_changes)
         checks = []
         if tgt:
             checks += [probe.future("full pass", probe.whole), probe.future("cached, in chunks", probe.chunked)]
@@ -55,8 +58,10 @@ def leak_checks(model: Model, src: Sequence[Sequence[int]], tgt: Sequence[Sequen
 
 
 class _Probe:
-    def __init__(self, model: Model, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> None:
-        self.model = model
+    def __init__(
+        self, model: Model, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]], max_changes: int
+    ) -> None:
+        self.model, self.max_changes = model, max_changes
         self.src, self.tgt = [list(row) for row in src], [list(row) for row in tgt]
         self.longest = max(range(len(tgt or src)), key=lambda i: len((tgt or src)[i]))
         self.vocab_size = min(model.config.vocab_size, model.config.source_vocab_size)
@@ -95,7 +100,7 @@ class _Probe:
         """The longest target, then itself with one token changed in each row; and which one."""
         row = self.tgt[self.longest]
         n = len(row) - 1
-        places = sorted({1 + i * n // min(n, MAX_CHANGES) for i in range(min(n, MAX_CHANGES))})
+        places = sorted({1 + i * n // min(n, self.max_changes) for i in range(min(n, self.max_changes))})
         rows = [row] + [[*row[:j], self.other(row[j]), *row[j + 1 :]] for j in places]
         return torch.tensor(rows), places
 
@@ -151,7 +156,7 @@ class _Probe:
         width = max(map(len, rows))
         pad = self.model.config.pad_id or 0 if fill is None else fill
         filled = [[pad] * (width - len(row)) + row if on_left else row + [pad] * (width - len(row)) for row in rows]
-        real = [[on_left] * 0 + ([False] * (width - len(row)) + [True] * len(row)) for row in rows]
+        real = [[False] * (width - len(row)) + [True] * len(row) for row in rows]
         mask = torch.tensor(real if on_left else [row[::-1] for row in real])
         return torch.tensor(filled), mask
 
@@ -197,7 +202,7 @@ class _Probe:
     def source_is_seen(self) -> LeakCheck:
         """Control: a mask that hides the real tokens in place of the pads leaks nothing, and the model sees nothing."""
         row = self.src[self.longest]
-        places = [i for i, token in enumerate(row) if token >= len(SPECIALS)][:MAX_CHANGES]
+        places = [i for i, token in enumerate(row) if token >= len(SPECIALS)][: self.max_changes]
         rows = torch.tensor([row] + [[*row[:j], self.other(row[j]), *row[j + 1 :]] for j in places])
         tgt = [torch.tensor([self.tgt[self.longest]]).expand(len(rows), -1)] if self.tgt else []
         gaps = _gaps((outputs := self.model(rows, *tgt))[1:], outputs[:1])

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.explain.leaks import LeakCheck, leak_checks
+from glassformer.explain.leaks import MAX_CHANGES, LeakCheck, leak_checks
 from glassformer.explain.tokens import Tokens
 from glassformer.explain.trace import run_whole, watch
 from glassformer.model import DecoderOnly, EncoderDecoder
@@ -52,7 +52,11 @@ SAYS = {
 
 
 def masks_view(
-    folder: ModelFolder, texts: Sequence[str], *, targets: Sequence[Sequence[int]] | None = None
+    folder: ModelFolder,
+    texts: Sequence[str],
+    *,
+    targets: Sequence[Sequence[int]] | None = None,
+    max_changes: int = MAX_CHANGES,
 ) -> MasksView:
     """Runs a padded batch through the model, looks at what its kernels were given, and tests for leaks.
 
@@ -60,6 +64,7 @@ def masks_view(
         folder: Any family.
         texts: At least two, of unequal lengths.
         targets: Ids of each text's translation, end included (encoder-decoder); unset: the model translates.
+        max_changes: Most places that the leak test tries in a text.
     """
     model, tokenizer = folder.model, folder.tokenizer
     src = tgt = None
@@ -90,7 +95,9 @@ def masks_view(
         queries, keys = labels[side], labels["encoder" if kind == "cross" else side]
         if kept and queries and keys:
             pictures.append(_picture(f"{side}.{kind}", kept[-1].mask, shorter, queries, keys))
-    return MasksView(texts=list(texts), pictures=pictures, checks=leak_checks(model, src_rows, tgt_rows))
+    return MasksView(
+        texts=list(texts), pictures=pictures, checks=leak_checks(model, src_rows, tgt_rows, max_changes=max_changes)
+    )
 
 
 def _picture(key: str, mask: Tensor | None, row: int, queries: list[str], keys: list[str]) -> MaskPicture:

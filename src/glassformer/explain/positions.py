@@ -97,7 +97,7 @@ def _added(config: ModelConfig, kind: str, table: Array) -> PositionsView:
         says=SAYS[kind],
         table=table,
         signature={f"dimension {i}": _points(table[:, i]) for i in picked},
-        by_distance={"mean of PE(pos) · PE(pos + k)": dots},
+        by_distance={"PE(pos) · PE(pos + k)": dots},
         distance_label="dot product",
         shift={k: _rotation_gap(config, table, k) for k in SHIFTS if k < n} if kind == "sinusoidal" else {},
     )

@@ -126,7 +126,7 @@ def relevance_view(
         weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
         drops = deletion.drops(np.argsort(-weights.sum(0), kind="stable"))
         score = float(np.mean(drops) / np.mean(random)) if np.mean(random) > 0 else float("nan")
-        readings.append(Relevance(method=name, weights=weights, deletion=score, drops=list(drops)))
+        readings.append(Relevance(method=name, weights=weights, deletion=score, drops=drops.tolist()))
     return RelevanceView(
         rows=outputs.labels,
         columns=inputs.labels[:n_in],
@@ -134,7 +134,7 @@ def relevance_view(
         column_words=[word for word in inputs.words if word[-1] < n_in],
         measure=deletion.measure,
         shares=list(SHARES),
-        random_drops=list(random),
+        random_drops=random.tolist(),
         readings=readings,
     )
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from glassformer.explain.result import AttentionMap, Explanation, Row
 
-__all__ = ["show", "show_map", "show_rows", "summary"]
+__all__ = ["count", "show", "show_map", "show_rows", "summary"]
 
 N_SHOWN = 4  # numbers of an opened step
 
@@ -55,8 +55,8 @@ def show(explanation: Explanation, console: Console, *, opened: Sequence[str] = 
         table.add_row(
             group,
             str(len(rows)),
-            _count(sum(row.flops for row in rows)),
-            _count(sum(row.size_bytes for row in rows)),
+            count(sum(row.flops for row in rows)),
+            count(sum(row.size_bytes for row in rows)),
             Text("" if worst is None else f"{worst:.1e}", style="bold red" if is_off else ""),
         )
     console.print(table)
@@ -83,7 +83,7 @@ def show_rows(rows: Sequence[Row], console: Console) -> None:
 def _show_row(row: Row, console: Console) -> None:
     console.print(Text.assemble((f"  {row.name}", "bold cyan"), f" = {row.equation}", (f"  ({row.source})", "dim")))
     shape = " ".join(map(str, row.shape))
-    cost = f"   {_count(row.flops)} FLOPs" if row.flops else ""
+    cost = f"   {count(row.flops)} FLOPs" if row.flops else ""
     proof = f"   Δ {row.delta:.1e} ({row.relative:.1e} of scale)" if row.delta is not None else ""
     console.print(Text(f"    {row.symbolic} = {shape}{cost}{proof}"))
     numbers = " ".join(f"{value:.4g}" for value in row.value.reshape(-1)[:N_SHOWN])
@@ -119,11 +119,10 @@ def _shade(weight: float) -> str:
     return "bold reverse" if weight >= 1 / 3 else "bold" if weight >= 0.1 else "dim"
 
 
-def _count(number: int) -> str:
-    if not number:
-        return ""
-    for unit in ("", "k", "M", "G"):
-        if number < 1000 or unit == "G":
-            return f"{number:.3g} {unit}".rstrip()
-        number = number / 1000  # type: ignore[assignment]
-    raise AssertionError
+def count(number: float) -> str:
+    """A count in three digits: 49.2 M. Nothing for 0."""
+    for unit in ("", " k", " M"):
+        if number < 1000:
+            return f"{number:.3g}{unit}" if number else ""
+        number /= 1000
+    return f"{number:.3g} G"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,6 +28,14 @@ class ReferenceStep:
     best_log_prob: float
     is_live: bool  # the reference up to here was among the hypotheses that the search kept
 
+    @property
+    def prob(self) -> float:
+        return math.exp(self.log_prob)
+
+    @property
+    def best_prob(self) -> float:
+        return math.exp(self.best_log_prob)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WhyNot:
@@ -38,7 +47,8 @@ class WhyNot:
 
     reference: str
     verdict: str
-    left_at: int | None  # place of the first token that the search pruned, from 0
+    parts_at: int | None  # place of the first token that differs from the output's, from 0
+    left_at: int | None  # place of the first token that the search pruned
     score: float  # of the reference: its log-probability over the length penalty
     output_score: float
     steps: list[ReferenceStep]
@@ -74,41 +84,44 @@ def why_not(equation: Equation, search: Served, reference: Served, log_probs: Te
                 is_live=is_live,
             )
         )
+    if steps[:-1] and steps[-2].is_live:  # the end is not a hypothesis to go on with: it is kept when what it ends was
+        steps[-1] = replace(steps[-1], is_live=True)
     penalty = LengthPenalty(search.generation.length_penalty, search.generation.alpha)
     score = sum(step.log_prob for step in steps) / penalty(len(ids))
     output_score = search.log_prob / penalty(len(search.chosen.ids))
     left_at = next((i for i, step in enumerate(steps) if not step.is_live), None)
-    place = next((i for i, token in enumerate(ids) if search.chosen.ids[i : i + 1] != [token]), None)
-    if place is not None and left_at is None:
-        left_at = None if steps[-1].is_live else len(ids) - 1
-    words = [] if place is None else _source_words(equation, search, reference, place)
+    parts_at = next((i for i, token in enumerate(ids) if search.chosen.ids[i : i + 1] != [token]), None)
     return WhyNot(
         reference=reference.output,
-        verdict=_verdict(steps, left_at, place, score, output_score),
+        verdict=_verdict(steps, left_at, parts_at, score, output_score),
+        parts_at=parts_at,
         left_at=left_at,
         score=score,
         output_score=output_score,
         steps=steps,
-        source_words=words,
+        source_words=[] if parts_at is None else _source_words(equation, search, reference, parts_at),
     )
 
 
 def _verdict(
-    steps: list[ReferenceStep], left_at: int | None, place: int | None, score: float, output_score: float
+    steps: list[ReferenceStep], left_at: int | None, parts_at: int | None, score: float, output_score: float
 ) -> str:
-    if place is None:
+    if parts_at is None:
         return "This is what the model says."
-    compared = f"Its score is {score:.3f}, that of the output {output_score:.3f}."
-    if score > output_score:
-        compared += " The model prefers the reference: the search lost it, and a larger beam may find it."
-    if left_at is None:
-        return f"The search kept the reference to its end. {compared}"
-    step = steps[left_at]
-    return (
-        f"The search lets the reference go at token {left_at + 1}, {step.piece!r}: rank {step.rank} there with "
-        f"p = {2.718281828459045**step.log_prob:.3g}, after {step.best_piece!r} with "
-        f"p = {2.718281828459045**step.best_log_prob:.3g}. {compared}"
+    step = steps[parts_at]
+    said = (
+        f"The two part at token {parts_at + 1}: the reference has {step.piece!r} (p {step.prob:.3g}, rank {step.rank})"
     )
+    said += f" where the model prefers {step.best_piece!r} (p {step.best_prob:.3g})." if step.rank > 1 else "."
+    if left_at is None:
+        said += " The search kept the reference to its end"
+    else:
+        gone = steps[left_at]
+        said += f" The search lets the reference go at token {left_at + 1}, {gone.piece!r} (rank {gone.rank})"
+    said += f"; its score would be {score:.3f}, and the output has {output_score:.3f}."
+    if score > output_score:
+        said += " By the model's own score the reference is better: a larger beam may find it."
+    return said
 
 
 def _source_words(equation: Equation, search: Served, reference: Served, place: int) -> list[tuple[str, float]]:

@@ -13,6 +13,7 @@ from glassformer.errors import UserError
 from glassformer.explain.beams import search_log_probs, search_view
 from glassformer.explain.equation import Equation, evaluate
 from glassformer.explain.lenses import lens_views
+from glassformer.explain.masks import masks_view
 from glassformer.explain.positions import positions_view
 from glassformer.explain.relevance import attention_gradients, relevance_view
 from glassformer.explain.result import AttentionMap, Explanation
@@ -76,6 +77,7 @@ def explain(
     tokenizers = {"encoder": folder.src_tokenizer, "decoder": folder.tokenizer}
     views: dict[str, Any] = {
         "relevance": relevance_view(folder.model, served, maps, gradients),
+        "masks": masks_view(folder, [text, _shorter(text)], targets=_targets(served), max_changes=4),
         "positions": positions_view(folder.model),
         "lenses": lens_views(equation, served, rows, tokenizers),
         "scaling": scaling_view(rows, folder.config.model.head_width, is_scaled=folder.config.model.scale_scores),
@@ -113,6 +115,20 @@ def _map(module: str, weights: Tensor, served: Served) -> AttentionMap:
         queries=queries,
         keys=keys,
     )
+
+
+def _shorter(text: str) -> str:
+    """The first half of a text, for a batch that needs padding."""
+    words = text.split()
+    return " ".join(words[: (len(words) + 1) // 2]) if len(words) > 1 else text[: (len(text) + 1) // 2]
+
+
+def _targets(served: Served) -> list[list[int]] | None:
+    """Targets of that batch: the output, and its first half."""
+    if served.src is None or served.chosen is None:
+        return None
+    ids = served.chosen.ids
+    return [ids, [*ids[: (len(ids) - 1) // 2], ids[-1]]]
 
 
 def _why_not(folder: ModelFolder, equation: Equation, served: Served, text: str, reference: str) -> WhyNot:

@@ -1,0 +1,156 @@
+"""Drawings of the page: a matrix, a bundle of lines, the tree of a search. Small SVG without a style of its own.
+
+The page's style sheet gives the colours (`l1` to `l9` for weights, `n1` to `n9` for negative numbers), so that light
+and dark need one drawing. Cells of one strength share a path, which keeps 36 matrices of 30 x 35 within 300 kB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from glassformer.explain.beams import SearchView
+from glassformer.explain.result import Array
+
+__all__ = ["lines", "matrix", "thumbnail", "tree"]
+
+CELL = 15  # side of a cell, unless another is given
+N_LEVELS = 9
+CHAR = 6.8  # width of a character of a label
+MAX_LABEL = 16
+STEP, LINE = 124, 20  # width of a step of the tree, height of a hypothesis
+
+
+def matrix(
+    values: Array,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str,
+    axes: tuple[str, str] = ("query", "key"),
+    cell: int = CELL,
+) -> Markup:
+    """A labelled matrix. Rows are queries and columns keys, and both say so.
+
+    The numbers travel in `data-values`, two digits of base 36 each (0 to 1295 of the largest), for the page's script.
+    """
+    left, top = _room(rows) + 22, _room(columns) + 20
+    width, height = left + cell * len(columns) + 6, max(top + cell * len(rows), top + 8 * len(axes[0])) + 4
+    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+    body = [
+        f'<g transform="translate({left},{top}) scale({cell})">{_cells(values, largest)}</g>',
+        f'<rect class="frame" x="{left}" y="{top}" width="{cell * len(columns)}" height="{cell * len(rows)}"/>',
+        f'<text class="axis" x="{left}" y="12">{escape(axes[1])} →</text>',
+        f'<text class="axis" transform="translate(12,{top}) rotate(90)">{escape(axes[0])} →</text>',
+    ]
+    for i, label in enumerate(rows):
+        body.append(
+            f'<text x="{left - 5}" y="{top + cell * i + cell // 2 + 4}" text-anchor="end">{_label(label)}</text>'
+        )
+    for j, label in enumerate(columns):
+        x = left + cell * j + cell // 2 + 4
+        body.append(f'<text transform="translate({x},{top - 5}) rotate(-90)">{_label(label)}</text>')
+    data = f'data-values="{_packed(values, largest)}" data-largest="{largest:.6g}" data-columns="{len(columns)}"'
+    place = f'data-left="{left}" data-top="{top}" data-cell="{cell}"'
+    return _svg(width, height, title, body, f'class="matrix" tabindex="0" {data} {place}')
+
+
+def thumbnail(values: Array, *, title: str, href: str) -> Markup:
+    """A matrix without labels, as a link to the large one."""
+    n_rows, n_columns = values.shape
+    largest = float(values.max()) or 1.0
+    box = f"0 0 {n_columns} {n_rows}"
+    return Markup(
+        f'<a class="thumb" href="#{escape(href)}" title="{escape(title)}"><svg viewBox="{box}" role="img" '
+        f'aria-label="{escape(title)}" preserveAspectRatio="none">{_cells(values, largest)}</svg></a>'
+    )
+
+
+def lines(values: Array, rows: Sequence[str], columns: Sequence[str], *, title: str) -> Markup:
+    """Queries on the left, keys on the right, a line for each weight of a twentieth or more."""
+    left, gap = _room(rows) + 8, 150
+    right, n = left + gap, max(len(rows), len(columns))
+    body = [f'<text class="axis" x="{left}" y="12" text-anchor="end">query</text>']
+    body.append(f'<text class="axis" x="{right}" y="12">key</text>')
+    for i, j in zip(*np.nonzero(values >= 0.05), strict=True):
+        y, z = 28 + 16 * int(i), 28 + 16 * int(j)
+        share = min(N_LEVELS, max(1, round(N_LEVELS * float(values[i, j]))))
+        body.append(f'<path class="s{share}" d="M{left + 4} {y - 4}L{right - 4} {z - 4}"/>')
+    body += [
+        f'<text x="{left}" y="{28 + 16 * i}" text-anchor="end">{_label(text)}</text>' for i, text in enumerate(rows)
+    ]
+    body += [f'<text x="{right}" y="{28 + 16 * j}">{_label(text)}</text>' for j, text in enumerate(columns)]
+    return _svg(right + _room(columns) + 8, 28 + 16 * n, title, body, 'class="lines"')
+
+
+def tree(view: SearchView) -> Markup:
+    """Every step of a search from left to right: kept hypotheses on top, ended and pruned candidates below them."""
+    body, deepest = [], 0
+    before = {0: (8, 20)}  # place of a live hypothesis -> where it is drawn
+    body.append('<text class="out" x="8" y="24">start</text>')
+    for i, step in enumerate(view.steps):
+        x, live, row = 70 + STEP * i, {}, 0
+        for candidate in sorted(step.candidates, key=lambda c: {"kept": 0, "ended": 1, "pruned": 2}[c.fate]):
+            y = 20 + LINE * row
+            row += 1
+            start = before.get(candidate.parent)
+            kind = candidate.fate + (" out" if candidate.is_output else "")
+            if start is not None:
+                x_from = start[0] + (STEP - 28 if i else 34)
+                body.append(
+                    f'<path class="{kind}" d="M{x_from} {start[1]}C{x - 12} {start[1]} {x_from + 12} {y} {x - 4} {y}"/>'
+                )
+            mark = {"kept": "", "ended": "■ ", "pruned": "✕ "}[candidate.fate]
+            text = f"{mark}{_label(candidate.piece.replace(' ', '␣'), 9)} {candidate.total:.1f}"
+            tip = f"{candidate.piece!r}: {candidate.fate}; log p {candidate.log_prob:.3f}, sum {candidate.total:.3f}"
+            tip += f", score {candidate.score:.3f}"
+            body.append(f'<text class="{kind}" x="{x}" y="{y + 4}">{text}<title>{escape(tip)}</title></text>')
+            if candidate.fate == "kept":
+                live[candidate.place] = (x, y)
+        deepest, before = max(deepest, row), live
+    title = "Search: one column a step; each text shows a piece and the summed log-probability"
+    return _svg(90 + STEP * len(view.steps), 30 + LINE * deepest, title, body, 'class="tree"')
+
+
+def _cells(values: Array, largest: float) -> str:
+    """One path for each strength; neighbours of one row and strength are one stroke."""
+    strength = np.nan_to_num(np.abs(values) / largest, posinf=0.0)
+    levels = np.where(strength < 0.02, 0, np.clip(np.ceil(N_LEVELS * strength), 1, N_LEVELS)).astype(int)
+    levels = np.where(values < 0, -levels, levels)
+    paths: dict[int, list[str]] = {}
+    for y, row in enumerate(levels.tolist()):
+        x = 0
+        while x < len(row):
+            end = x + 1
+            while end < len(row) and row[end] == row[x]:
+                end += 1
+            if row[x]:
+                paths.setdefault(row[x], []).append(f"M{x} {y}h{end - x}v1h-{end - x}z")
+            x = end
+    return "".join(
+        f'<path class="{"l" if level > 0 else "n"}{abs(level)}" d="{"".join(parts)}"/>'
+        for level, parts in sorted(paths.items())
+    )
+
+
+def _packed(values: Array, largest: float) -> str:
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    numbers = np.clip(np.nan_to_num(np.abs(values) / largest, posinf=0.0) * 1295, 0, 1295).round().astype(int)
+    return "".join(digits[n // 36] + digits[n % 36] for n in numbers.reshape(-1).tolist())
+
+
+def _svg(width: float, height: float, title: str, body: Sequence[str], attributes: str) -> Markup:
+    return Markup(
+        f'<svg {attributes} role="img" aria-label="{escape(title)}" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}">{"".join(body)}</svg>'
+    )
+
+
+def _room(labels: Sequence[str]) -> int:
+    return int(CHAR * max((min(len(label), MAX_LABEL) for label in labels), default=0)) + 6
+
+
+def _label(text: str, longest: int = MAX_LABEL) -> Markup:
+    return escape(text if len(text) <= longest else text[: longest - 1] + "…")
