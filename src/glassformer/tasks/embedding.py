@@ -24,6 +24,7 @@ from glassformer.tasks.translation import TranslationTask
 from glassformer.tasks.validation import in_time, shuffled, spread
 from glassformer.text.readers import PairReader
 from glassformer.training.contrastive import ContrastiveObjective
+from glassformer.training.parallel import Parallel
 
 __all__ = ["EmbeddingTask", "EmbeddingValidator"]
 
@@ -42,7 +43,9 @@ class EmbeddingTask(TranslationTask):
                 "Leave it out.",
             )
         chosen = request.chosen()
-        self.objective = ContrastiveObjective(None if "model.pooling" in chosen else "mean")
+        model = self.config.model
+        is_own = "model.pooling" in chosen or model.is_normalized  # a sentence model to start from keeps its pooling
+        self.objective = ContrastiveObjective(model.pooling if is_own else "mean")
         if "data.max_length_ratio" not in chosen:  # a query may be far shorter than its passage
             self.data_config = replace(self.data_config, max_length_ratio=math.inf)
 
@@ -71,6 +74,9 @@ class EmbeddingTask(TranslationTask):
     def validator(
         self, store: TokenStore, config: Config, tokenizers: Tokenizers, say: Callable[[str], None]
     ) -> Callable[[nn.Module], dict[str, float]]:
+        n = Parallel.start().world_size
+        if n > 1:
+            say(f"Each of the {n} processes contrasts its own part of a batch: a query has an {n}th of the negatives.")
         return EmbeddingValidator(store, config)
 
     def final_metrics(

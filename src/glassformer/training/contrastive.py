@@ -108,17 +108,16 @@ class ContrastiveObjective:
     """Place a text near the one that belongs to it: an encoder on pairs, with or without hard negatives.
 
     Args:
-        pooling: How one vector is made of a text's tokens; unset: as the architecture says.
+        pooling: How one vector is made of a text's tokens.
     """
 
     unit = "pairs"
 
-    def __init__(self, pooling: Literal["first", "mean", "max"] | None = "mean") -> None:
+    def __init__(self, pooling: Literal["first", "mean", "max"] = "mean") -> None:
         self.pooling = pooling
 
     def fit(self, model: ModelConfig) -> ModelConfig:
-        pooling = self.pooling or model.pooling
-        return replace(stack_of(model, "encoder-only"), use_bos=True, is_normalized=True, pooling=pooling)
+        return replace(stack_of(model, "encoder-only"), use_bos=True, is_normalized=True, pooling=self.pooling)
 
     def loss(self, model: Model, config: Config) -> nn.Module:
         assert isinstance(model, EncoderOnly)
