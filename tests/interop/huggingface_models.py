@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
+import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,9 @@ import torch
 import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from glassformer.interop.huggingface import ImportReport, import_huggingface
+from glassformer.tasks.model_folder import ModelFolder, load_model_folder
+
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
@@ -27,7 +33,12 @@ TEXTS = [
     "a",
     "Über façade naïve 12345 (test) e-mail",
 ]
-CORPUS = [*TEXTS, "the quick brown fox jumps over the lazy dog", "lower case and Upper Case letters", "numbers 0 1 2 3"] * 4
+CORPUS = [
+    *TEXTS,
+    "the quick brown fox jumps over the lazy dog",
+    "lower case and Upper Case letters",
+    "numbers 0 1 2 3",
+] * 4
 
 
 def randomize(model: Any, seed: int = 0, scale: float = 0.25) -> Any:
@@ -71,7 +82,12 @@ def sentence_pieces(path: Path, **options: Any) -> list[str]:
     """A SentencePiece model learned from the corpus; returns its pieces."""
     buffer = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(CORPUS), model_writer=buffer, minloglevel=2, num_threads=1, hard_vocab_limit=False, **options
+        sentence_iterator=iter(CORPUS),
+        model_writer=buffer,
+        minloglevel=2,
+        num_threads=1,
+        hard_vocab_limit=False,
+        **options,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(buffer.getvalue())
@@ -108,7 +124,7 @@ def llama_folder(path: Path) -> int:
 
 
 def marian_folder(path: Path, *, is_separate: bool = False) -> tuple[int, int]:
-    """OPUS-MT's files: two SentencePiece models, and the ids of their pieces; returns the sizes of both vocabularies."""
+    """OPUS-MT's files: two SentencePiece models, and the ids of their pieces; returns the sizes of both lists."""
     pieces = [sentence_pieces(path / f"{side}.spm", vocab_size=size) for side, size in (("source", 74), ("target", 60))]
     head, tail = ["</s>", "<unk>", ">>fr<<"], ["<pad>"]
     own = [sorted({piece for piece in each if piece not in ("<unk>", "<s>", "</s>")}) for each in pieces]
@@ -118,7 +134,9 @@ def marian_folder(path: Path, *, is_separate: bool = False) -> tuple[int, int]:
     if is_separate:
         # One pad id for both sides is what a config can hold.
         size = min(map(len, names))
-        names = [[*each[: size - 1], "<pad>", *(piece for piece in each[size - 1 :] if piece != "<pad>")] for each in names]
+        names = [
+            [*each[: size - 1], "<pad>", *(piece for piece in each[size - 1 :] if piece != "<pad>")] for each in names
+        ]
         settings["separate_vocabs"] = True
         write_json(path / "target_vocab.json", {name: i for i, name in enumerate(names[1])})
     write_json(path / "vocab.json", {name: i for i, name in enumerate(names[0])})
@@ -269,14 +287,19 @@ def _marian(path: Path, variant: str) -> Any:
 
 def _bart(path: Path, variant: str) -> Any:
     size = byte_bpe_folder(path, transformers.BartTokenizer, ROBERTA_SPECIAL)
-    return transformers.BartForConditionalGeneration(
-        transformers.BartConfig(vocab_size=size, scale_embedding=True, forced_bos_token_id=0, **SEQ2SEQ)
-    )
+    config = transformers.BartConfig(vocab_size=size, scale_embedding=True, **SEQ2SEQ)
+    model = transformers.BartForConditionalGeneration(config)
+    model.generation_config.forced_bos_token_id = 0
+    return model
 
 
 def _pegasus(path: Path, variant: str) -> Any:
     config = transformers.PegasusConfig(
-        vocab_size=t5_folder(path), activation_function="relu", scale_embedding=True, decoder_start_token_id=0, **SEQ2SEQ
+        vocab_size=t5_folder(path),
+        activation_function="relu",
+        scale_embedding=True,
+        decoder_start_token_id=0,
+        **SEQ2SEQ,
     )
     return transformers.PegasusForConditionalGeneration(config)
 
@@ -295,3 +318,33 @@ _BUILDERS: dict[str, Callable[[Path, str], Any]] = {
 ENCODERS = ("bert", "bert-relu", "bert-untied", "bert-pooler", "roberta", "distilbert")
 DECODERS = ("gpt2", "gpt2-untied", "llama", "llama-tied")
 TRANSLATORS = ("t5", "t5-v1.1", "marian", "marian-separate", "bart", "pegasus")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of transformers, its folder and tokenizer, and what the import made of them."""
+
+    path: Path
+    model: Any
+    tokenizer: Any
+    report: ImportReport
+    folder: ModelFolder
+    state: dict[str, torch.Tensor]
+
+
+_FOLDERS = tempfile.TemporaryDirectory(prefix="huggingface_models")
+
+
+@functools.cache
+def case(name: str) -> Case:
+    """Built once for all tests."""
+    path = Path(_FOLDERS.name) / name
+    model = build(name, path)
+    report = import_huggingface(path, path.with_suffix(".imported"))
+    folder = load_model_folder(path.with_suffix(".imported"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    tokenizer.padding_side = "right"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    state = {key: value.clone() for key, value in folder.model.state_dict().items()}
+    return Case(path, model, tokenizer, report, folder, state)

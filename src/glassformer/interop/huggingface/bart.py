@@ -31,8 +31,21 @@ FIXED: dict[str, Any] = {
     "use_output_bias": True,
 }
 FREE = frozenset(
-    """vocab_size d_model d_ff n_heads n_encoder_layers n_decoder_layers max_positions activation scale_embedding
-    use_attention_bias use_ffn_bias use_norm_bias use_output_bias""".split()
+    [
+        "vocab_size",
+        "d_model",
+        "d_ff",
+        "n_heads",
+        "n_encoder_layers",
+        "n_decoder_layers",
+        "max_positions",
+        "activation",
+        "scale_embedding",
+        "use_attention_bias",
+        "use_ffn_bias",
+        "use_norm_bias",
+        "use_output_bias",
+    ]
 )
 SPECIAL = {
     "pad_token": "<pad>",

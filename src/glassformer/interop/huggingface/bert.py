@@ -29,8 +29,24 @@ FIXED: dict[str, Any] = {
     "use_attention_bias": True,
 }
 FREE = frozenset(
-    """vocab_size d_model d_ff n_heads n_encoder_layers max_positions norm_eps activation tying use_attention_bias
-    use_ffn_bias use_norm_bias use_mlm_head use_pooler n_segments position_offset""".split()
+    [
+        "vocab_size",
+        "d_model",
+        "d_ff",
+        "n_heads",
+        "n_encoder_layers",
+        "max_positions",
+        "norm_eps",
+        "activation",
+        "tying",
+        "use_attention_bias",
+        "use_ffn_bias",
+        "use_norm_bias",
+        "use_mlm_head",
+        "use_pooler",
+        "n_segments",
+        "position_offset",
+    ]
 )
 HEADS = "a head of another task; only the encoder, its pooler and its masked-language head are read"
 LEFT_OUT = (

@@ -25,12 +25,43 @@ ACTIVATIONS: dict[str, Activation] = {
 
 # Fields that change no output of the network.
 _HARMLESS = frozenset(
-    """_name_or_path architectures transformers_version torch_dtype dtype use_cache model_type id2label label2id
-    num_labels problem_type finetuning_task task_specific_params initializer_range initializer_factor init_std
-    chunk_size_feed_forward gradient_checkpointing output_attentions output_hidden_states return_dict torchscript
-    tokenizer_class _attn_implementation _commit_hash use_bfloat16 tf_legacy_loss classifier_dropout
-    encoder_layerdrop decoder_layerdrop layerdrop num_hidden_layers hidden_size num_attention_heads
-    classif_dropout""".split()
+    [
+        "_name_or_path",
+        "architectures",
+        "transformers_version",
+        "torch_dtype",
+        "dtype",
+        "use_cache",
+        "model_type",
+        "id2label",
+        "label2id",
+        "num_labels",
+        "problem_type",
+        "finetuning_task",
+        "task_specific_params",
+        "initializer_range",
+        "initializer_factor",
+        "init_std",
+        "chunk_size_feed_forward",
+        "gradient_checkpointing",
+        "output_attentions",
+        "output_hidden_states",
+        "return_dict",
+        "torchscript",
+        "tokenizer_class",
+        "_attn_implementation",
+        "_commit_hash",
+        "use_bfloat16",
+        "tf_legacy_loss",
+        "classifier_dropout",
+        "encoder_layerdrop",
+        "decoder_layerdrop",
+        "layerdrop",
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "classif_dropout",
+    ]
 )
 # Fields that must have one value, since any other changes the network in a way that is not built here.
 _REQUIRED: dict[str, Collection[object]] = {

@@ -37,16 +37,62 @@ _OFF: dict[str, tuple[object, ...]] = {
 }
 # Settings that choose no other token; the last ones are honoured by the tokenizer or the model's config.
 _HARMLESS = frozenset(
-    """_from_model_config transformers_version output_attentions output_hidden_states output_scores output_logits
-    return_dict_in_generate use_cache cache_implementation cache_config remove_invalid_values renormalize_logits
-    num_return_sequences max_matching_ngram_size num_assistant_tokens num_assistant_tokens_schedule
-    assistant_confidence_threshold assistant_early_exit max_time compile_config disable_compile is_assistant
-    return_legacy_cache prefix max_initial_timestamp_index trust_remote_code generation_kwargs token_healing
-    pad_token_id bos_token_id eos_token_id sep_token_id decoder_start_token_id""".split()
+    [
+        "_from_model_config",
+        "transformers_version",
+        "output_attentions",
+        "output_hidden_states",
+        "output_scores",
+        "output_logits",
+        "return_dict_in_generate",
+        "use_cache",
+        "cache_implementation",
+        "cache_config",
+        "remove_invalid_values",
+        "renormalize_logits",
+        "num_return_sequences",
+        "max_matching_ngram_size",
+        "num_assistant_tokens",
+        "num_assistant_tokens_schedule",
+        "assistant_confidence_threshold",
+        "assistant_early_exit",
+        "max_time",
+        "compile_config",
+        "disable_compile",
+        "is_assistant",
+        "return_legacy_cache",
+        "prefix",
+        "max_initial_timestamp_index",
+        "trust_remote_code",
+        "generation_kwargs",
+        "token_healing",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "sep_token_id",
+        "decoder_start_token_id",
+    ]
 )
-_HONOURED = """num_beams length_penalty early_stopping do_sample temperature top_k top_p min_p repetition_penalty
-    no_repeat_ngram_size max_length max_new_tokens min_length min_new_tokens forced_bos_token_id forced_eos_token_id
-    bad_words_ids suppress_tokens""".split()
+_HONOURED = [
+    "num_beams",
+    "length_penalty",
+    "early_stopping",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "max_length",
+    "max_new_tokens",
+    "min_length",
+    "min_new_tokens",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "bad_words_ids",
+    "suppress_tokens",
+]
 GENERATION_FIELDS = frozenset([*_OFF, *_HARMLESS, *_HONOURED])
 
 

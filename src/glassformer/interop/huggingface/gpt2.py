@@ -22,8 +22,21 @@ FIXED: dict[str, Any] = {
     "use_attention_bias": True,
 }
 FREE = frozenset(
-    """vocab_size d_model d_ff n_heads n_decoder_layers max_positions norm_eps activation tying scale_scores
-    use_attention_bias use_ffn_bias use_norm_bias""".split()
+    [
+        "vocab_size",
+        "d_model",
+        "d_ff",
+        "n_heads",
+        "n_decoder_layers",
+        "max_positions",
+        "norm_eps",
+        "activation",
+        "tying",
+        "scale_scores",
+        "use_attention_bias",
+        "use_ffn_bias",
+        "use_norm_bias",
+    ]
 )
 _SUMMARY = ("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout")
 

@@ -26,8 +26,23 @@ FIXED: dict[str, Any] = {
     "use_ffn_bias": False,
 }
 FREE = frozenset(
-    """vocab_size d_model d_ff n_heads n_kv_heads d_head n_decoder_layers max_positions norm_eps activation tying
-    rotary_base use_attention_bias use_ffn_bias use_norm_bias""".split()
+    [
+        "vocab_size",
+        "d_model",
+        "d_ff",
+        "n_heads",
+        "n_kv_heads",
+        "d_head",
+        "n_decoder_layers",
+        "max_positions",
+        "norm_eps",
+        "activation",
+        "tying",
+        "rotary_base",
+        "use_attention_bias",
+        "use_ffn_bias",
+        "use_norm_bias",
+    ]
 )
 
 

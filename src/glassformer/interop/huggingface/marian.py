@@ -72,7 +72,7 @@ def _read(fields: Fields, tensors: Tensors, fixed: Mapping[str, Any], **expected
     is_tied = fields.take("tie_word_embeddings", True) is not False
     tying = {(True, True): "all", (True, False): "inputs", (False, True): "decoder", (False, False): "none"}
     return ModelConfig(
-        **fixed | sizes | {"vocab_size": vocab_size},
+        **dict(fixed) | sizes | {"vocab_size": vocab_size},
         src_vocab_size=None if is_shared or src_vocab_size == vocab_size else src_vocab_size,
         tying=tying[is_shared, is_tied],  # type: ignore[arg-type]
         sinusoid_layout=_layout(tensors, sizes["d_model"]),

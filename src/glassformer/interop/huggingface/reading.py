@@ -212,9 +212,9 @@ def _data(config: ModelConfig, sentence: SentenceSettings, tokenizer: ImportedTo
     limit = sentence.max_tokens or config.max_positions or DataConfig().max_tokens
     if config.max_positions is not None:
         limit = min(limit, config.max_positions)
-    options = tokenizer.files.get("tokenizer_config.json", {})
-    languages = {ours: options.get(theirs) for ours, theirs in (("src", "source_lang"), ("tgt", "target_lang"))}
-    return DataConfig(max_tokens=limit, **{name: code for name, code in languages.items() if isinstance(code, str)})
+    options, unnamed = tokenizer.files.get("tokenizer_config.json", {}), DataConfig()
+    src, tgt = options.get("source_lang") or unnamed.src, options.get("target_lang") or unnamed.tgt
+    return DataConfig(max_tokens=limit, src=str(src), tgt=str(tgt))
 
 
 def _card(report: ImportReport, source: str) -> str:

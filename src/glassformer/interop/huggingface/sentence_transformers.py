@@ -54,7 +54,9 @@ def read_sentence_settings(path: Path) -> SentenceSettings:
     if not listing.is_file():
         return SentenceSettings(path)
     try:
-        modules = [(_KINDS.get(each["type"], each["type"]), str(each["path"])) for each in json.loads(listing.read_text())]
+        modules = [
+            (_KINDS.get(each["type"], each["type"]), str(each["path"])) for each in json.loads(listing.read_text())
+        ]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise CheckpointError(
             f"{listing} cannot be read ({error!r}).", "A list of modules was expected.", "Copy the folder again."

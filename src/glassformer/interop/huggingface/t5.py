@@ -30,8 +30,23 @@ FIXED: dict[str, Any] = {
     "use_ffn_bias": False,
 }
 FREE = frozenset(
-    """vocab_size d_model d_ff n_heads d_head n_encoder_layers n_decoder_layers n_relative_buckets
-    max_relative_distance norm_eps activation is_gated scale_logits tying use_norm_bias""".split()
+    [
+        "vocab_size",
+        "d_model",
+        "d_ff",
+        "n_heads",
+        "d_head",
+        "n_encoder_layers",
+        "n_decoder_layers",
+        "n_relative_buckets",
+        "max_relative_distance",
+        "norm_eps",
+        "activation",
+        "is_gated",
+        "scale_logits",
+        "tying",
+        "use_norm_bias",
+    ]
 )
 TABLES = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 

@@ -175,7 +175,7 @@ def without_zero_biases(config: ModelConfig, mapped: Mapped) -> ModelConfig:
         names = [name for name in mapped.state if re.search(pattern, name)]
         if not names or any(bool(((t != 0) | t.signbit()).any()) for t in map(mapped.state.__getitem__, names)):
             continue
-        config = replace(config, **{flag: False})
+        config = replace(config, **{flag: False})  # type: ignore[arg-type]
         for name in names:
             del mapped.state[name]
         mapped.notes.append(f"{flag}=False: {len(names)} tensors of zeros, {names[0]} and the like, add nothing.")

@@ -10,7 +10,8 @@ from typing import Any
 from glassformer.config import ModelConfig
 from glassformer.errors import TokenizerError
 from glassformer.tasks.model_folder import ModelFolder
-from glassformer.text.imported import ImportedTokenizer, LibraryTokenizer, PieceTokenizer
+from glassformer.text.imported import ImportedTokenizer, LibraryTokenizer
+from glassformer.text.pieces import PieceTokenizer
 from glassformer.text.tokenizer import SPECIALS, Tokenizer
 
 __all__ = ["write_tokenizers"]

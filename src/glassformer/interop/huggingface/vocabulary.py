@@ -124,7 +124,10 @@ def _marian(
     """Two SentencePiece models whose pieces have the ids of vocab.json (and of target_vocab.json for the target)."""
     is_separate = bool(settings.get("tokenizer_config.json", {}).get("separate_vocabs", False))
     found = []
-    for side, vocabulary in (("source", "vocab.json"), ("target", "target_vocab.json" if is_separate else "vocab.json")):
+    for side, vocabulary in (
+        ("source", "vocab.json"),
+        ("target", "target_vocab.json" if is_separate else "vocab.json"),
+    ):
         ids: dict[str, int] = read_json(folder / vocabulary)
         if sorted(ids.values()) != list(range(len(ids))):
             raise TokenizerError(
@@ -160,7 +163,9 @@ def _pieces(
             "tokenizer.model was expected.",
             "Copy the tokenizer's files into the folder.",
         )
-    n_sentinels = settings.get("tokenizer_config.json", {}).get("extra_ids", 100) if architecture.model_type == "t5" else 0
+    n_sentinels = (
+        settings.get("tokenizer_config.json", {}).get("extra_ids", 100) if architecture.model_type == "t5" else 0
+    )
     added = [f"<extra_id_{i}>" for i in reversed(range(n_sentinels))]
     saved = {
         "format": FORMAT,

@@ -95,7 +95,7 @@ def _ids(folder: ModelFolder) -> dict[str, Any]:
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies, since safetensors refuses tensors that share memory (parts of a stacked one, or a table written twice)."""
+    """Copies, since safetensors refuses tensors that share memory."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
