@@ -108,15 +108,7 @@ def generate(
     forced = _forced(config, forced, limits)
     if not items:
         return results
-    logits, rules = _prefilled(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced)
-    terms = Terms(
-        items=items,
-        rules=rules,
-        eos=EosStop(eos_ids, logits.device),
-        limit=LengthStop([limits[item] for item in items]),
-        penalty=penalty,
-        stop=stop,
-    )
+    logits, terms = _begun(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced, stop)
     if config.do_sample or config.beam_size == 1:
         found = decode_rows(decoding, logits, terms, _chooser(config, items, n_draws, seeds or range(len(limits))))
     else:
@@ -126,7 +118,6 @@ def generate(
     return results
 
 
-@torch.no_grad()
 def generate_steps(
     decoding: Decoding,
     prefix: Tensor,
@@ -136,7 +127,6 @@ def generate_steps(
     max_new_tokens: Tensor,
     forbidden_ids: Sequence[int] = (),
     seeds: Sequence[int] | None = None,
-    stop: Callable[[int, int], bool] | None = None,
 ) -> Iterator[list[Made]]:
     """`generate`, one output for each item, token by token: the same tokens, as soon as they are made.
 
@@ -152,18 +142,15 @@ def generate_steps(
             "Use n_best=1, and beam_size=1 or do_sample.",
         )
     limits: list[int] = max_new_tokens.tolist()
-    items = range(len(limits))
     forced = _forced(config, None, limits)
-    logits, rules = _prefilled(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced)
-    terms = Terms(
-        items=list(items),
-        rules=rules,
-        eos=EosStop(eos_ids, logits.device),
-        limit=LengthStop(limits),
-        penalty=LengthPenalty("none", 0.0),
-        stop=stop,
-    )
-    yield from decode_steps(decoding, logits, terms, _chooser(config, items, 1, seeds or items))
+    items = range(len(limits))
+
+    @torch.no_grad()
+    def steps() -> Iterator[list[Made]]:
+        logits, terms = _begun(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced)
+        yield from decode_steps(decoding, logits, terms, _chooser(config, items, 1, seeds or items))
+
+    return steps()
 
 
 def _forced(
@@ -176,7 +163,7 @@ def _forced(
     return forced
 
 
-def _prefilled(
+def _begun(
     decoding: Decoding,
     prefix: Tensor,
     config: GenerationConfig,
@@ -185,20 +172,29 @@ def _prefilled(
     eos_ids: Sequence[int],
     forbidden_ids: Sequence[int],
     forced: Sequence[Sequence[int]] | None,
-) -> tuple[Tensor, Rules]:
-    """Logits [R, V] of the first token of each row, row r for `items[r]`, and the rules that hold for the rows."""
+    stop: Callable[[int, int], bool] | None = None,
+) -> tuple[Tensor, Terms]:
+    """Logits [R, V] of the first token of each row, row r for `items[r]`, and what holds for the rows."""
     logits = decoding.prefill(prefix)
     rows = torch.tensor(items, device=logits.device)
     if not is_identity(rows, len(prefix)):
         decoding.select(rows)
         logits = logits[rows]
+    row_limits = [limits[item] for item in items]
     rules = build_rules(config, len(items), eos_ids=eos_ids, forbidden_ids=forbidden_ids)
     # What is forced comes last: it stands above what is forbidden.
     if config.is_eos_forced:
-        rules.append(ForcedEnd(torch.tensor([limits[item] for item in items]), eos_ids[0]))
+        rules.append(ForcedEnd(torch.tensor(row_limits), eos_ids[0]))
     if forced is not None:
         rules.append(ForcedPrefix([forced[item] for item in items]))
-    return logits, Rules(rules)
+    return logits, Terms(
+        items=list(items),
+        rules=Rules(rules),
+        eos=EosStop(eos_ids, logits.device),
+        limit=LengthStop(row_limits),
+        penalty=LengthPenalty(config.length_penalty, config.alpha),
+        stop=stop,
+    )
 
 
 def _chooser(config: GenerationConfig, items: Sequence[int], n_draws: int, seeds: Sequence[int]) -> Chooser:

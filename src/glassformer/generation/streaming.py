@@ -24,6 +24,8 @@ class TextStream:
 
     def __init__(self, stop: Sequence[str] = ()) -> None:
         self._stop = [check_stop(text) for text in stop]
+        self._first_chars = {text[0] for text in self._stop}
+        self._most_held = max(map(len, self._stop), default=1) - 1
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""  # may be the begin of a stop string
         self.is_stopped = False  # a stop string has been found; what follows is ignored
@@ -37,7 +39,7 @@ class TextStream:
         if ends:
             self.is_stopped, self._held = True, ""
             return text[: min(ends)[1]]
-        start = len(text) - self._n_begun(text)
+        start = self._begin_of_stop(text)
         self._held = text[start:]
         return text[:start]
 
@@ -47,10 +49,12 @@ class TextStream:
         self._held = ""
         return text
 
-    def _n_begun(self, text: str) -> int:
-        """Length of the longest end of the text with which a stop string begins."""
-        longest = min(len(text), max(map(len, self._stop), default=1) - 1)
-        return next((n for n in range(longest, 0, -1) if any(s.startswith(text[-n:]) for s in self._stop)), 0)
+    def _begin_of_stop(self, text: str) -> int:
+        """Where the longest end of the text starts with which a stop string begins; len(text) if none does."""
+        for start in range(max(0, len(text) - self._most_held), len(text)):
+            if text[start] in self._first_chars and any(stop.startswith(text[start:]) for stop in self._stop):
+                return start
+        return len(text)
 
 
 class StopStrings:
