@@ -89,7 +89,7 @@ class _Reader(RowReader, Generic[Row]):
 
     def _parser(self) -> Callable[[], Iterator[Row]]:
         suffixes = [suffix.lower() for suffix in Path(self.path).suffixes if suffix.lower() not in _COMPRESSED]
-        name = self.parsers.get(suffixes[-1] if suffixes else "")
+        name = self.parsers.get(suffixes[-1]) if suffixes else None
         if name is None:
             first = next((line for line in self._lines(self.path, MAX_LINE_CHARS) if line and line.strip()), "")
             name = "_jsonl" if first.lstrip().startswith("{") else self.parsers[""]
