@@ -1,0 +1,96 @@
+"""`glassformer parity`: one table of every way to run a model, against its equations."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from glassformer.interop.parity import ParityRow
+
+
+@click.command("parity")
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL")
+@click.argument("data", nargs=-1, metavar="[DATA...]")
+@click.option("--rows", default=32, show_default=True, type=click.IntRange(1, 10_000), help="Texts to compare on.")
+@click.option(
+    "--against",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="An export, or another model folder, to be held against the model as well (repeatable).",
+)
+@click.option("--exports/--no-exports", default=True, help="Export to each engine that is installed, and compare.")
+@click.option("--compile/--no-compile", "use_compile", default=True, help="Also through torch.compile (a minute).")
+@click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as a page, too.")
+def command(
+    model: Path,
+    data: tuple[str, ...],
+    rows: int,
+    against: tuple[Path, ...],
+    exports: bool,
+    use_compile: bool,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Prove that every way to run MODEL computes the same.
+
+    DATA are texts as for `train`; with targets, the difference in BLEU is shown too. Left out, built-in sentences
+    are used. Exits with 1 when a way leaves its bound: a gate for your own CI.
+    """
+    from glassformer.interop.parity_run import run_parity
+
+    found = run_parity(
+        model,
+        data,
+        n_rows=rows,
+        against=against,
+        use_exports=exports,
+        use_compile=use_compile,
+        say=lambda text: click.echo(text, err=True),
+    )
+    if as_json:
+        click.echo(json.dumps([row.to_dict() for row in found], indent=1, allow_nan=False))
+    _print_table(found, str(model), is_shown=not as_json, html=html)
+    if not all(row.is_passed for row in found):
+        sys.exit(1)
+
+
+def _print_table(rows: list[ParityRow], name: str, *, is_shown: bool, html: Path | None) -> None:
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"Ways to run {name}, against the equations in float64")
+    for heading in ("way", "largest difference", "relative", "bound", "same output", "BLEU", "tokens/s", ""):
+        table.add_column(heading, justify="left" if heading in ("way", "") else "right")
+    for row in rows:
+        last = "ok" if row.is_passed else f"[bold red]leaves its bound at {row.first_step}[/]"
+        table.add_row(*_cells(row), f"{last}; {row.note}" if row.note else last)
+    if is_shown:
+        Console().print(table)
+    if html is not None:
+        recorder = Console(record=True, width=160, file=io.StringIO())
+        recorder.print(table)
+        html.write_text(recorder.export_html(), encoding="utf-8")
+
+
+def _cells(row: ParityRow) -> list[str]:
+    def shown(value: Any, form: str) -> str:
+        return "" if value is None else format(value, form)
+
+    return [
+        row.name,
+        shown(row.max_difference, ".2e"),
+        shown(row.relative_difference, ".1e"),
+        shown(row.bound, ".1e"),
+        shown(row.same_outputs, ".1%"),
+        shown(row.bleu_difference, "+.2f"),
+        shown(row.tokens_per_s, ",.0f"),
+    ]

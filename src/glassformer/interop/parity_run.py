@@ -1,0 +1,193 @@
+"""The whole of `glassformer parity`: rows by torch, rows by exports, outputs and their BLEU."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from glassformer.config import EvaluationConfig
+from glassformer.errors import CheckpointError, GlassformerError
+from glassformer.evaluation.scores import score
+from glassformer.interop.comparison import FLOAT_BOUND, INT8_BOUND, SENTENCES, CheckRows, check_rows
+from glassformer.interop.comparison import compare as compare_export
+from glassformer.interop.ctranslate2_translator import CTranslate2Translator
+from glassformer.interop.engines import ENGINES
+from glassformer.interop.export import TARGETS, export
+from glassformer.interop.parity import Batch, ParityRow, Way, compare, sample_batch, saved_row, torch_ways, votes
+from glassformer.interop.refusal import RefusedExport, installed
+from glassformer.model import EncoderDecoder, Model
+from glassformer.tasks.model_folder import ModelFolder, load_model_folder
+from glassformer.tasks.probe import exact_twin
+from glassformer.tasks.translator import Translator
+from glassformer.text.readers import PairReader
+
+__all__ = ["run_parity"]
+
+Say = Callable[[str], None]
+
+
+def run_parity(
+    path: Path,
+    data: Sequence[str],
+    *,
+    n_rows: int,
+    against: Sequence[Path] = (),
+    use_exports: bool = True,
+    use_compile: bool = True,
+    say: Say = lambda text: None,
+) -> list[ParityRow]:
+    """Compares every way to run a model with its equations in float64.
+
+    Args:
+        path: A model folder.
+        data: Files of pairs as for training; none: built-in sentences.
+        n_rows: Most texts compared.
+        against: Exports, or other model folders, that should compute the same.
+        use_exports: Export to each engine that is installed.
+        use_compile: Run through torch.compile, too.
+        say: Called before each row.
+
+    Raises:
+        GlassformerError: A folder or the data cannot be read.
+    """
+    folder = load_model_folder(path)
+    texts, references = _texts(folder, data, n_rows)
+    outputs = _Outputs(folder, texts, references)
+    exact = exact_twin(folder.model)
+    say(f"comparing on {len(texts)} texts")
+    batch = sample_batch(folder, texts, outputs.reference(exact))
+    rows = [saved_row(folder)]
+    for way in torch_ways(folder.model, use_compile=use_compile):
+        say(way.name)
+        rows.append(_guarded(way.name, way.dtype, lambda way=way: outputs.add(compare(way, exact, batch), way.model)))  # type: ignore[misc]
+    check = check_rows(folder, None)
+    for name, place in _export_folders(folder, against, use_exports, say):
+        rows.append(_guarded(name, "float32", lambda n=name, p=place: _export_row(n, p, folder, check, outputs)))  # type: ignore[misc]
+    for place in against:
+        if (place / "model.safetensors").exists() and not (place / "export.json").exists():
+            rows.append(_folder_row(place, exact, batch))
+    return rows
+
+
+def _texts(folder: ModelFolder, data: Sequence[str], n_rows: int) -> tuple[list[str], list[str]]:
+    if not data:
+        return list(SENTENCES)[:n_rows], []
+    config = folder.config.data
+    pairs = list(islice(PairReader(list(data), src=config.src, tgt=config.tgt, encoding=config.encoding), n_rows))
+    return [pair.src for pair in pairs], [pair.tgt for pair in pairs]
+
+
+class _Outputs:
+    """What a translator makes of the texts by each way, beside what the equations make of them."""
+
+    def __init__(self, folder: ModelFolder, texts: Sequence[str], references: Sequence[str]) -> None:
+        self.folder, self.texts, self.references = folder, texts, references
+        self.is_translator = isinstance(folder.model, EncoderDecoder)
+        self.wanted: list[str] = []
+
+    def reference(self, exact: Model) -> list[list[int]]:
+        """Ids that the equations in float64 make of each text; none where the model makes no text."""
+        if not isinstance(exact, EncoderDecoder):
+            return []
+        found = Translator.of(replace(self.folder, model=exact)).translate(self.texts)
+        self.wanted = [translation.text for translation in found]
+        return [translation.ids for translation in found]
+
+    def add(self, row: ParityRow, model: Model | None) -> ParityRow:
+        """The row with the outputs of a model that can be searched."""
+        if not self.is_translator or model is None or row.name.startswith("cached"):
+            return row  # the search itself runs with the cache
+        return self.with_outputs(row, Translator.of(replace(self.folder, model=model)))
+
+    def with_outputs(self, row: ParityRow, translator: Translator) -> ParityRow:
+        """The row with the outputs of a translator, their agreement, BLEU and speed."""
+        started = time.monotonic()
+        found = translator.translate(self.texts)
+        seconds = time.monotonic() - started
+        texts = [translation.text for translation in found]
+        same = sum(a == b for a, b in zip(texts, self.wanted, strict=True)) / len(texts)
+        bleu = None
+        if self.references:
+            bleu = self._bleu(texts) - self._bleu(self.wanted)
+        n_tokens = sum(len(translation.ids) for translation in found)
+        return replace(row, same_outputs=same, bleu_difference=bleu, tokens_per_s=n_tokens / seconds)
+
+    def _bleu(self, texts: list[str]) -> float:
+        config = EvaluationConfig(n_resamples=0)
+        return score(texts, list(self.references), use_ter=False, config=config).bleu.value
+
+
+def _export_folders(
+    folder: ModelFolder, against: Sequence[Path], use_exports: bool, say: Say
+) -> Iterator[tuple[str, Path | str]]:
+    """Names and folders of exports: those given, and one for each engine; a text says why there is none."""
+    for place in against:
+        if (place / "export.json").exists():
+            yield f"export {place}", place
+    if not use_exports:
+        return
+    for target, package in TARGETS.items():
+        for quantize in (None, "int8") if target != "huggingface" else (None,):
+            name = f"{target}{' int8' if quantize else ''}"
+            if not installed(target):
+                yield name, f"{package} is not installed"
+                continue
+            say(f"export to {name}")
+            with tempfile.TemporaryDirectory() as temporary:
+                try:
+                    export(folder, Path(temporary) / "export", to=target, quantize=quantize)
+                except RefusedExport as error:
+                    yield name, f"not compared: {error}"
+                else:
+                    yield name, Path(temporary) / "export"
+
+
+def _export_row(name: str, place: Path | str, folder: ModelFolder, check: CheckRows, outputs: _Outputs) -> ParityRow:
+    """An export, loaded by its engine, on the same texts as when it was written."""
+    if isinstance(place, str):
+        return ParityRow(name=name, dtype="float32", note=place)
+    about = json.loads((place / "export.json").read_text(encoding="utf-8"))
+    is_int8 = about.get("quantize") is not None
+    found = compare_export(folder, ENGINES[about["to"]](place, folder), check, is_int8=is_int8)
+    row = ParityRow(
+        name=name,
+        dtype="int8" if is_int8 else "float32",
+        max_difference=found.max_difference,
+        relative_difference=found.relative_rms if is_int8 else None,
+        bound=INT8_BOUND if is_int8 else FLOAT_BOUND,
+        first_step=None if found.is_same else f"{found.compared} of {found.first_difference!r}",
+        is_passed=found.is_same,
+        note=f"{found.compared}; {'bound on the relative rms' if is_int8 else 'bound on the difference itself'}",
+    )
+    if about["to"] == "ctranslate2" and outputs.is_translator:
+        return outputs.with_outputs(row, CTranslate2Translator.over(place, folder))
+    return row
+
+
+def _folder_row(place: Path, exact: Model, batch: Batch) -> ParityRow:
+    """Another model folder, by the fused path."""
+    other = load_model_folder(place).model
+    if other.config != exact.config:
+        fields = [k for k, v in vars(other.config).items() if v != getattr(exact.config, k)]
+        return ParityRow(
+            name=f"model {place}", dtype="float32", is_passed=False, first_step=f"config: {', '.join(fields)}"
+        )
+    way = Way(name=f"model {place}", dtype="float32", logits=lambda b: votes(other, b), model=other)
+    return compare(way, exact, batch)
+
+
+def _guarded(name: str, dtype: str, make: Callable[[], ParityRow]) -> ParityRow:
+    """A way that cannot run here is a row that says so and fails, not the end of the table."""
+    try:
+        with torch.no_grad():
+            return make()
+    except (GlassformerError, RuntimeError, ImportError, CheckpointError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        return ParityRow(name=name, dtype=dtype, is_passed=False, first_step="the run itself", note=first[:200])
