@@ -163,7 +163,7 @@ class Tokenizer:
                     f"Set max_length to {n_added} or more.",
                 )
             ids = ids[: max_length - n_added]
-        return [self.bos_id] * add_bos + ids + [self.eos_id] * add_eos
+        return ([self.bos_id] if add_bos else []) + ids + ([self.eos_id] if add_eos else [])
 
     def encode_batch(
         self, texts: Sequence[str], *, add_bos: bool = False, add_eos: bool = False, dropout: float = 0.0
@@ -184,7 +184,7 @@ class Tokenizer:
 
     def _ids_with_special(self, text: str, dropout: float) -> list[int]:
         ids: list[int] = []
-        names = self._names[: len(SPECIALS) + len(self.sentinel_ids)]
+        names = self.names[: len(SPECIALS) + len(self.sentinel_ids)]
         pattern = "(" + "|".join(map(re.escape, names)) + ")"
         for i, part in enumerate(re.split(pattern, text)):  # the group puts special tokens at odd places
             ids += [names.index(part)] if i % 2 else self._ids([part], dropout)[0]
@@ -280,7 +280,7 @@ class Tokenizer:
     @cached_property
     def sentinel_ids(self) -> list[int]:
         """Ids of `<extra_id_0>`, `<extra_id_1>` and so on, which stand for hidden spans of text (T5)."""
-        id_of = {name: i for i, name in enumerate(self._names)}
+        id_of = {name: i for i, name in enumerate(self.names)}
         return [id_of[name] for name in takewhile(id_of.__contains__, sentinel_names(len(id_of)))]
 
     @property
@@ -296,17 +296,18 @@ class Tokenizer:
     @cached_property
     def vocab_hash(self) -> str:
         """SHA-256 of the pieces in the order of their ids: equal for equal vocabularies only."""
-        return hashlib.sha256(json.dumps(self._names).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.names).encode()).hexdigest()
 
     @cached_property
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """The tokens as the tokenizer file writes them, in the order of their ids."""
         vocab = self._library.get_vocab()
         return sorted(vocab, key=vocab.__getitem__)
 
     @cached_property
     def _all_bytes(self) -> dict[int, bytes]:
         byte_of = {char: byte for byte, char in enumerate(BYTE_CHARS)}
-        names = [name.removeprefix(CONTINUING) or name if self.kind == "wordpiece" else name for name in self._names]
+        names = [name.removeprefix(CONTINUING) or name if self.kind == "wordpiece" else name for name in self.names]
         return {i: bytes(byte_of[char] for char in name) for i, name in enumerate(names)}
 
     @cached_property
