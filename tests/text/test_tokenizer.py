@@ -202,7 +202,7 @@ def test_control_bytes_in_the_corpus(tmp_path: Path) -> None:
         tokenizer = Tokenizer.train(corpus, TokenizerConfig(kind=kind), vocab_size=600)  # type: ignore[arg-type]
         tokenizer.save(tmp_path / "t.json")
         loaded = Tokenizer.load(tmp_path / "t.json")
-        assert all(loaded._names)
+        assert all(loaded.names)
         for text in corpus:
             assert loaded.decode(loaded.encode(text)) == text
             shown = "".join(loaded.pieces(loaded.encode(text)))

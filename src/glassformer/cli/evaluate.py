@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 @click.option(
     "--beam", type=click.IntRange(min=1), metavar="N", help="Beam size, 1 for greedy; unset: the model's own."
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "bf16", "int8"]),
+    default="float32",
+    help="What MODEL computes in; --against stays float32, so that the two can be compared.",
+)
 @click.option("--tokenize", type=click.Choice(["13a", "intl", "zh", "char", "none"]), help="Words of BLEU; unset: 13a.")
 @click.option("--rouge", "is_rouge", is_flag=True, help="Score ROUGE too; on, and TER off, for a model of summaries.")
 @click.option("--no-ter", "is_without_ter", is_flag=True, help="Leave out TER, the slow metric.")
@@ -51,6 +57,7 @@ def command(
     hypotheses: str | None,
     against: str | None,
     beam: int | None,
+    precision: Any,
     tokenize: Any,
     is_rouge: bool,
     is_without_ter: bool,
@@ -70,10 +77,12 @@ def command(
     from glassformer.text.readers import PairReader
 
     _check_options(model, data, hypotheses, against, beam)
+    if hypotheses and precision != "float32":
+        raise UserError(f"--precision {precision} with --hypotheses.", "It is for a model.", "Leave one of them out.")
     config = EvaluationConfig(tokenize=tokenize) if tokenize else EvaluationConfig()
     encoding = encoding or DataConfig().encoding
     # What can fail at once comes before what takes long.
-    translator = None if hypotheses else _loaded(model)
+    translator = None if hypotheses else _loaded(model, precision)
     other_translator = _loaded(against) if against and Path(against).is_dir() else None
     languages = _languages(model) | {name: value for name, value in (("src", src), ("tgt", tgt)) if value}
     reader = PairReader(data, **languages, format=format_, encoding=encoding, is_strict=is_strict)
@@ -131,10 +140,10 @@ def _check_options(
         )
 
 
-def _loaded(path: str) -> Translator:
+def _loaded(path: str, precision: Any = "float32") -> Translator:
     from glassformer.tasks.translator import Translator
 
-    return Translator.load(path)
+    return Translator.load(path, precision=precision)
 
 
 def _languages(model: str) -> dict[str, str]:

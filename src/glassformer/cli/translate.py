@@ -34,6 +34,12 @@ CHUNK_LINES = 1000  # lines read, translated and written together
 )
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting of generation.json.")
 @click.option("--encoding", default=None, metavar="NAME", help="Character encoding of the input (utf-8).")
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "bf16", "int8"]),
+    default="float32",
+    help="What the model computes in; int8: its weights, for x86 CPUs.",
+)
 @click.option("--strict", is_flag=True, help="Refuse a text longer than the model takes instead of splitting it.")
 def command(
     model: str,
@@ -47,6 +53,7 @@ def command(
     picture: Path | None,
     sets: tuple[str, ...],
     encoding: str | None,
+    precision: Any,
     strict: bool,
 ) -> None:
     """Translate TEXTs with the model in the folder MODEL; without TEXT and --input, standard input, line for line."""
@@ -56,7 +63,7 @@ def command(
         raise UserError("Both TEXT and --input were given.", "One of them was expected.", "Leave one out.")
     if picture and len(texts) != 1:
         raise UserError("--picture was given without one TEXT.", "A picture shows one text.", "Give the text itself.")
-    translator = Translator.load(model)
+    translator = Translator.load(model, precision=precision)
     generation = _generation(translator.generation, sets, beam, n_best)
     lines = map(from_argument, texts) if texts else lines_of(source or "-", encoding)
     n_cut = 0

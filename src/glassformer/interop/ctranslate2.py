@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tokenizers
 import torch
 from torch import nn
 
@@ -18,6 +17,7 @@ from glassformer.model.embedding import InputEmbedding
 from glassformer.model.norm import LayerNorm, RMSNorm
 from glassformer.model.positions import LearnedPositions, RelativeBias, SinusoidalPositions
 from glassformer.tasks.model_folder import ModelFolder
+from glassformer.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from ctranslate2 import specs
@@ -26,28 +26,24 @@ __all__ = ["ctranslate2_refusal", "export_ctranslate2", "position_limit", "vocab
 
 # Texts longer than this need more rows of the position table than CTranslate2's own default of input tokens.
 MIN_TABLE_ROWS = 1024
+TABLES = ("sinusoidal", "learned", "none")  # positions that CTranslate2 reads from a table; none: one of zeros
 
 
 def ctranslate2_refusal(config: ModelConfig) -> str | None:
     """What of a model CTranslate2 cannot express, or None when it can run it."""
-    has_encoder, is_pre = config.family != "decoder-only", config.norm_placement == "pre"
     if config.window is not None:
         return f"window={config.window}: its sliding window is a bound of its cache, with other edges"
-    if config.positions == "alibi" and has_encoder:
+    if config.positions == "alibi" and config.family != "decoder-only":
         return "positions=alibi: its encoder has no ALiBi"
-    if config.use_final_norm and not is_pre and config.family != "encoder-only":
-        return "use_final_norm=True with norm_placement=post: its decoder has a final norm with pre-norm only"
-    if config.n_segments and config.positions not in ("sinusoidal", "learned", "none"):
+    if config.n_segments and config.family != "encoder-only" and config.positions not in TABLES:
         return f"n_segments={config.n_segments} with positions={config.positions}: it adds segments to no such input"
-    if config.head_width * config.n_heads != config.d_model and config.family == "encoder-only":
-        return None
     return None
 
 
 def position_limit(folder: ModelFolder) -> int | None:
     """Most positions of a text in the export: rows of its position table; None where positions need no table."""
     config, generation = folder.config, folder.config.generation
-    if config.model.positions not in ("sinusoidal", "learned", "none"):
+    if config.model.positions not in TABLES:
         return None
     if config.model.max_positions is not None:
         return config.model.max_positions
@@ -69,12 +65,9 @@ def export_ctranslate2(folder: ModelFolder, out: Path, *, quantize: str | None =
     config = folder.config.model
     spec = _spec(folder)
     spec.config.layer_norm_epsilon = config.norm_eps
-    tgt = vocabulary(out / "tokenizer.json", config.vocab_size)
+    tgt = vocabulary(folder.tokenizer, config.vocab_size)
     if isinstance(folder.model, EncoderDecoder):
-        src = tgt
-        if folder.src_tokenizer is not folder.tokenizer:
-            src = vocabulary(out / "source_tokenizer.json", config.source_vocab_size)
-        spec.register_source_vocabulary(src)
+        spec.register_source_vocabulary(vocabulary(folder.src_tokenizer, config.source_vocab_size))
         spec.register_target_vocabulary(tgt)
         spec.config.decoder_start_token = tgt[config.bos_id]
         spec.config.add_source_bos = spec.config.add_source_eos = False
@@ -87,10 +80,9 @@ def export_ctranslate2(folder: ModelFolder, out: Path, *, quantize: str | None =
     spec.save(str(out))
 
 
-def vocabulary(tokenizer_file: Path, n_rows: int) -> list[str]:
+def vocabulary(tokenizer: Tokenizer, n_rows: int) -> list[str]:
     """The token of each row of a table, in the order of the ids; rows beyond the tokenizer's get names of their own."""
-    library = tokenizers.Tokenizer.from_file(str(tokenizer_file))
-    return [library.id_to_token(i) or f"<unused {i}>" for i in range(n_rows)]
+    return [*tokenizer.names, *(f"<unused {i}>" for i in range(tokenizer.vocab_size, n_rows))]
 
 
 def _spec(folder: ModelFolder) -> Any:
@@ -139,17 +131,17 @@ def _encoder_spec(
     """The encoder. In an encoder-decoder all source tokens are of segment 0, whose row joins each position's."""
     from ctranslate2.specs import common_spec, transformer_spec
 
-    has_segments = has_segments and embedding.segments is not None
+    segments = embedding.segments if has_segments else None
     spec = transformer_spec.TransformerEncoderSpec(
         config.n_encoder_layers,
-        num_source_embeddings=2 if has_segments else 1,
+        num_source_embeddings=1 if segments is None else 2,
         embeddings_merge=common_spec.EmbeddingsMerge.ADD,
         **_options(config),
     )
     spec.embeddings[0].weight = _array(embedding.tokens.weight)
-    if has_segments:  # scaled with the tokens, so divided before
-        spec.embeddings[1].weight = _array(embedding.segments / embedding.tokens.scale)
-    _fill_input(spec, embedding, n_rows, is_segment_0=not has_segments)
+    if segments is not None:  # scaled with the tokens, so divided before
+        spec.embeddings[1].weight = _array(segments / embedding.tokens.scale)
+    _fill_input(spec, embedding, n_rows, is_segment_0=segments is None)
     _fill_stack(spec, stack, config)
     return spec
 
@@ -193,7 +185,8 @@ def _position_table(embedding: InputEmbedding, n_rows: int) -> torch.Tensor:
     positions = embedding.positions
     if isinstance(positions, SinusoidalPositions | LearnedPositions):
         with torch.no_grad():
-            return positions(torch.arange(n_rows), n_positions=n_rows, dtype=torch.float32)
+            table: torch.Tensor = positions(torch.arange(n_rows), n_positions=n_rows, dtype=torch.float32)
+        return table
     return torch.zeros(n_rows, embedding.tokens.weight.shape[1])
 
 
@@ -213,7 +206,7 @@ def _fill_stack(spec: Any, stack: Stack, config: ModelConfig) -> None:
 
 
 def _fill_attention(spec: Any, attention: Attention, norm: nn.Module) -> None:
-    """Self-attention: Q, K, V as one matrix, then the output. Cross-attention: Q, then K and V as one, then the output."""
+    """Self-attention: Q, K, V as one matrix, then the output. Cross-attention: Q, then K and V as one, then that."""
     _fill_norm(spec.layer_norm, norm)
     spec.queries_scale = np.float32(attention.scale)
     inputs = [attention.w_q, attention.w_k, attention.w_v]

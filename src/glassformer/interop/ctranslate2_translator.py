@@ -67,9 +67,8 @@ class CTranslate2Translator(Translator):
         translator = cls.of(folder)
         translator.engine = ctranslate2.Translator(str(export), device="cpu", intra_threads=n_threads)
         config = folder.config.model
-        translator.names = translator.src_names = vocabulary(export / "tokenizer.json", config.vocab_size)
-        if (export / "source_tokenizer.json").exists():
-            translator.src_names = vocabulary(export / "source_tokenizer.json", config.source_vocab_size)
+        translator.names = vocabulary(folder.tokenizer, config.vocab_size)
+        translator.src_names = vocabulary(folder.src_tokenizer, config.source_vocab_size)
         return translator
 
     def _decode(
@@ -83,9 +82,13 @@ class CTranslate2Translator(Translator):
         for limit in sorted(set(limits)):  # its limit is one for a whole call
             items = [item for item, own in enumerate(limits) if own == limit]
             batch = [[self.src_names[i] for i in sources[item]] for item in items]
-            for item, result in zip(items, self.engine.translate_batch(batch, max_decoding_length=limit, **options), strict=True):
+            for item, result in zip(
+                items, self.engine.translate_batch(batch, max_decoding_length=limit, **options), strict=True
+            ):
                 made = [[ids_of[name] for name in names] for names in result.hypotheses]
-                scored = [self._hypothesis(item, ids, score, penalty) for ids, score in zip(made, result.scores, strict=True)]
+                scored = [
+                    self._hypothesis(item, ids, score, penalty) for ids, score in zip(made, result.scores, strict=True)
+                ]
                 found[item] = sorted(scored, key=lambda hypothesis: -hypothesis.score)[: generation.n_best]
         return found
 

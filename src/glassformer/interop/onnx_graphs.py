@@ -64,7 +64,7 @@ class GraphSinusoids(nn.Module):
 
 
 class EncoderGraph(nn.Module):
-    """ids [B, S], mask int64 [B, S] (, segments [B, S]) -> features [B, S, D], then the outputs of the model's heads."""
+    """ids [B, S], mask int64 [B, S] (, segments [B, S]) -> features [B, S, D], then the outputs of the heads."""
 
     def __init__(self, model: EncoderDecoder | EncoderOnly) -> None:
         super().__init__()
@@ -198,13 +198,20 @@ def _decoder_graph(model: EncoderDecoder, *, has_past: bool) -> Graph:
     config = model.config
     n_layers, heads = config.n_decoder_layers, (config.kv_heads, config.head_width)
     own = [f"{i}.decoder.{part}" for i in range(n_layers) for part in ("key", "value")]
-    both = [f"{i}.{side}.{part}" for i in range(n_layers) for side in ("decoder", "encoder") for part in ("key", "value")]
+    both = [
+        f"{i}.{side}.{part}" for i in range(n_layers) for side in ("decoder", "encoder") for part in ("key", "value")
+    ]
     given: Tensor | list[Tensor] = torch.randn(BATCH, SRC, config.d_model)
     given_axes: dict[int, str] | list[dict[int, str]] = {0: "batch", 1: "source"}
     if has_past:
         past, cross = (torch.randn(BATCH, heads[0], n, heads[1]) for n in (PAST, SRC))
         given = [past.clone(), past.clone(), cross.clone(), cross.clone()] * n_layers
-        given_axes = [{0: "batch", 2: "past"}, {0: "batch", 2: "past"}, {0: "batch", 2: "source"}, {0: "batch", 2: "source"}]
+        given_axes = [
+            {0: "batch", 2: "past"},
+            {0: "batch", 2: "past"},
+            {0: "batch", 2: "source"},
+            {0: "batch", 2: "source"},
+        ]
         given_axes = given_axes * n_layers
     ids, mask = torch.ones(BATCH, TGT, dtype=torch.int64), torch.ones(BATCH, SRC, dtype=torch.int64)
     return Graph(
@@ -231,7 +238,11 @@ def _causal_graph(model: DecoderOnly, *, has_past: bool) -> Graph:
     if has_past:
         past = torch.randn(BATCH, config.kv_heads, PAST, config.head_width)
         example += ([past.clone() for _ in names],)
-        axes = ({0: "batch", 1: "sequence"}, {0: "batch", 1: "past_and_sequence"}, [{0: "batch", 2: "past"}] * len(names))
+        axes = (
+            {0: "batch", 1: "sequence"},
+            {0: "batch", 1: "past_and_sequence"},
+            [{0: "batch", 2: "past"}] * len(names),
+        )
     return Graph(
         file="model_with_past.onnx" if has_past else "model.onnx",
         module=CausalGraph(model),
