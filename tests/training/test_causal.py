@@ -102,9 +102,16 @@ def test_a_model_that_has_learned_a_sequence_goes_on_with_it() -> None:
     assert ids.tolist() == [list(range(4, 16))]
 
 
-def test_an_encoder_decoder_and_rows_beyond_the_positions_are_refused() -> None:
-    with pytest.raises(ConfigError, match="family=encoder-decoder does not predict"):
-        CausalObjective().fit(ModelConfig())
+def test_an_encoder_and_rows_beyond_the_positions_are_refused() -> None:
+    with pytest.raises(ConfigError, match="family=encoder-only does not fit"):
+        CausalObjective().fit(ModelConfig(family="encoder-only"))
     config = Config(model=ModelConfig(family="decoder-only", max_positions=16), data=DataConfig(max_tokens=17))
     with pytest.raises(ConfigError, match=r"max_tokens=17 is more than model\.max_positions=16"):
         packed_plan(config, None, seed=1)  # type: ignore[arg-type]
+
+
+def test_the_layers_of_both_stacks_become_one_and_its_texts_begin_with_bos() -> None:
+    model = CausalObjective().fit(ModelConfig(n_encoder_layers=2, n_decoder_layers=3))
+    assert (model.family, model.n_decoder_layers, model.use_bos) == ("decoder-only", 5, True)
+    own = ModelConfig(family="decoder-only", n_decoder_layers=3)
+    assert CausalObjective().fit(own) == own
