@@ -12,7 +12,7 @@ from glassformer.cli import COMMANDS, cli
 from glassformer.resolve import resolve
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").glob("*.md")])
 
 
 @pytest.mark.parametrize("page", ["docs/tutorial.md", "README.md"])

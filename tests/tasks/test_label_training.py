@@ -243,3 +243,35 @@ def test_an_unknown_label_of_the_validation_data_is_told(
     told = capfd.readouterr().err
     assert "valid: 1 texts" in told
     assert "1 with the label 'so so', which the training data do not have" in told
+
+
+@pytest.mark.parametrize("has_same_labels", [True, False])
+def test_votes_are_taken_over_for_the_same_labels_only(
+    reviews_run: Path,
+    has_same_labels: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    names = {"good": "good", "bad": "bad"} if has_same_labels else {"good": "a", "bad": "b"}  # as many, other meanings
+    data = write(tmp_path / "a.tsv", [(text, names[label]) for text, label in reviews(60, seed=5)])
+    arguments = ["train", str(data), "--task", "classify", "--from", str(reviews_run), "--out", str(tmp_path / "run")]
+    arguments += ["--steps", "1", "--set", "training.lr=1e-9", "--set", "training.precision=float32"]
+    assert run_cli(arguments, monkeypatch) == 0
+    assert ("Fresh: nothing" in capfd.readouterr().err) is has_same_labels
+    assert (metrics_of(tmp_path / "run")["accuracy"] > 0.9) is has_same_labels
+
+
+def test_a_started_model_reads_pairs_with_the_segments_that_it_has(
+    reviews_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        (text, other, "yx"[i % 2])
+        for i, ((text, _), (other, _)) in enumerate(zip(reviews(60), reviews(60, 1), strict=True))
+    ]
+    data = write(tmp_path / "a.tsv", rows)
+    arguments = ["train", str(data), "--task", "classify", "--from", str(reviews_run), "--out", str(tmp_path / "run")]
+    assert run_cli([*arguments, "--steps", "1", "--set", "training.precision=float32"], monkeypatch) == 0
+    classifier = Classifier.load(tmp_path / "run")
+    assert classifier.takes_pairs and classifier.model.config.n_segments == 0
+    assert classifier.classify([("a film", "a walk")])[0].label in ("x", "y")

@@ -41,7 +41,7 @@ class ClassificationTask(LabelTask[LabelledText]):
         is_multi_label = request.resolved.config.task.is_multi_label
         self.figures = ("loss", "accuracy", "macro_f1", *(["micro_f1"] if is_multi_label else []))
         super().__init__(request, data)
-        self.objective = ClassificationObjective(data)
+        self.objective = ClassificationObjective(data, is_started=self.config.task.start is not None)
         self.has_pairs: bool | None = None
 
     def reader(self, paths: Sequence[str]) -> TextReader:

@@ -13,6 +13,7 @@ from glassformer.data.store import file_sha256
 from glassformer.errors import ConfigError
 from glassformer.model import Model
 from glassformer.tasks.model_folder import SRC_TOKENIZER, TOKENIZER, WEIGHTS, ModelFolder, load_model_folder
+from glassformer.text.label_set import LabelSet
 from glassformer.training.finetuning import take_weights
 
 __all__ = ["Start"]
@@ -83,10 +84,18 @@ class Start:
             )
         return fitted
 
-    def fill(self, model: Model, say: Callable[[str], None]) -> list[str]:
-        """Gives the model the start's weights, says what was taken, and returns the names of what stays fresh."""
-        start = self.folder.model
-        found = take_weights(model, dict(start.named_parameters()), str(self.path))
+    def fill(self, model: Model, say: Callable[[str], None], labels: LabelSet | None = None) -> list[str]:
+        """Gives the model the start's weights, says what was taken, and returns the names of what stays fresh.
+
+        The votes for labels are taken over where both models have the same labels only: a vote for another one, be it
+        of as many, means nothing.
+        """
+        start, theirs = self.folder.model, self.folder.labels
+        weights = dict(start.named_parameters())
+        are_same = labels is not None and theirs is not None and labels.names == theirs.names
+        if not are_same or start.config.head != model.config.head:
+            weights = {name: weight for name, weight in weights.items() if not name.startswith("label_head.")}
+        found = take_weights(model, weights, str(self.path))
         del self.folder  # its weights are not needed twice
         say(
             f"Start: {self.path}, {len(found.taken)} tensors of weights (sha256 {self.sha256[:12]}). "

@@ -114,13 +114,16 @@ class LabelLoss(nn.Module):
 
 
 class _LabelObjective:
-    """Vote for labels: an encoder-only model with a head over them. The labels lie in `labels.json` of the data."""
+    """Vote for labels: an encoder-only model with a head over them. The labels lie in `labels.json` of the data.
+
+    A fresh model that reads pairs has segments; one that is started from another has them where that one has.
+    """
 
     unit = ""
     head: Literal["classify", "label"]
 
-    def __init__(self, data: Path) -> None:
-        self._file = data / "labels.json"
+    def __init__(self, data: Path, *, is_started: bool = False) -> None:
+        self._file, self._is_started = data / "labels.json", is_started
 
     @property
     def labels(self) -> LabelSet:
@@ -129,11 +132,12 @@ class _LabelObjective:
 
     def fit(self, model: ModelConfig) -> ModelConfig:
         labels = self.labels
+        needs_segments = labels.n_texts > 1 and not self._is_started
         return replace(
             stack_of(model, "encoder-only"),
             head=self.head,
             n_labels=len(labels),
-            n_segments=max(model.n_segments, 2 if labels.n_texts > 1 else 0),
+            n_segments=max(model.n_segments, 2 if needs_segments else 0),
             use_bos=True,
             use_mlm_head=False,  # heads that this task does not train
             use_pooler=model.use_pooler and self.head == "classify",
