@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from glassformer.interop.comparison import FLOAT_BOUND, INT8_BOUND, SENTENCES, C
 from glassformer.interop.comparison import compare as compare_export
 from glassformer.interop.ctranslate2_translator import CTranslate2Translator
 from glassformer.interop.engines import ENGINES
-from glassformer.interop.export import TARGETS, export
+from glassformer.interop.export import TARGETS, Target, export
 from glassformer.interop.parity import Batch, ParityRow, Way, compare, sample_batch, saved_row, torch_ways, votes
 from glassformer.interop.refusal import RefusedExport, installed
 from glassformer.model import EncoderDecoder, Model
@@ -31,6 +32,13 @@ from glassformer.text.readers import PairReader
 __all__ = ["run_parity"]
 
 Say = Callable[[str], None]
+EXPORTS: tuple[tuple[Target, str | None], ...] = (
+    ("huggingface", None),
+    ("ctranslate2", None),
+    ("ctranslate2", "int8"),
+    ("onnx", None),
+    ("onnx", "int8"),
+)
 
 
 def run_parity(
@@ -66,13 +74,18 @@ def run_parity(
     rows = [saved_row(folder)]
     for way in torch_ways(folder.model, use_compile=use_compile):
         say(way.name)
-        rows.append(_guarded(way.name, way.dtype, lambda way=way: outputs.add(compare(way, exact, batch), way.model)))  # type: ignore[misc]
+        rows.append(_guarded(way.name, way.dtype, partial(_torch_row, way, exact, batch, outputs)))
     check = check_rows(folder, None)
-    for name, place in _export_folders(folder, against, use_exports, say):
-        rows.append(_guarded(name, "float32", lambda n=name, p=place: _export_row(n, p, folder, check, outputs)))  # type: ignore[misc]
     for place in against:
-        if (place / "model.safetensors").exists() and not (place / "export.json").exists():
-            rows.append(_folder_row(place, exact, batch))
+        if (place / "export.json").exists():
+            name = f"export {place}"
+            rows.append(_guarded(name, "float32", partial(_export_row, name, place, folder, check, outputs)))
+        else:
+            rows.append(_guarded(f"model {place}", "float32", partial(_folder_row, place, exact, batch)))
+    for target, quantize in EXPORTS if use_exports else ():
+        name = f"{target} {quantize or 'float32'}"
+        say(f"export to {name}")
+        rows.append(_guarded(name, "float32", partial(_fresh_export, name, target, quantize, folder, check, outputs)))
     return rows
 
 
@@ -124,35 +137,27 @@ class _Outputs:
         return score(texts, list(self.references), use_ter=False, config=config).bleu.value
 
 
-def _export_folders(
-    folder: ModelFolder, against: Sequence[Path], use_exports: bool, say: Say
-) -> Iterator[tuple[str, Path | str]]:
-    """Names and folders of exports: those given, and one for each engine; a text says why there is none."""
-    for place in against:
-        if (place / "export.json").exists():
-            yield f"export {place}", place
-    if not use_exports:
-        return
-    for target, package in TARGETS.items():
-        for quantize in (None, "int8") if target != "huggingface" else (None,):
-            name = f"{target}{' int8' if quantize else ''}"
-            if not installed(target):
-                yield name, f"{package} is not installed"
-                continue
-            say(f"export to {name}")
-            with tempfile.TemporaryDirectory() as temporary:
-                try:
-                    export(folder, Path(temporary) / "export", to=target, quantize=quantize)
-                except RefusedExport as error:
-                    yield name, f"not compared: {error}"
-                else:
-                    yield name, Path(temporary) / "export"
+def _torch_row(way: Way, exact: Model, batch: Batch, outputs: _Outputs) -> ParityRow:
+    return outputs.add(compare(way, exact, batch), way.model)
 
 
-def _export_row(name: str, place: Path | str, folder: ModelFolder, check: CheckRows, outputs: _Outputs) -> ParityRow:
+def _fresh_export(
+    name: str, target: Target, quantize: str | None, folder: ModelFolder, check: CheckRows, outputs: _Outputs
+) -> ParityRow:
+    """An export made for the table, where the engine is installed and can express the model."""
+    if not installed(target):
+        return ParityRow(name=name, dtype="float32", note=f"not compared: {TARGETS[target]} is not installed")
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary) / "export"
+        try:
+            export(folder, place, to=target, quantize=quantize)
+        except RefusedExport as error:
+            return ParityRow(name=name, dtype="float32", note=f"not compared: {error}")
+        return _export_row(name, place, folder, check, outputs)
+
+
+def _export_row(name: str, place: Path, folder: ModelFolder, check: CheckRows, outputs: _Outputs) -> ParityRow:
     """An export, loaded by its engine, on the same texts as when it was written."""
-    if isinstance(place, str):
-        return ParityRow(name=name, dtype="float32", note=place)
     about = json.loads((place / "export.json").read_text(encoding="utf-8"))
     is_int8 = about.get("quantize") is not None
     found = compare_export(folder, ENGINES[about["to"]](place, folder), check, is_int8=is_int8)
