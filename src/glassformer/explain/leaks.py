@@ -128,7 +128,7 @@ class _Probe:
         blind = [
             f"changing token {j} moved nothing after it"
             for j, gap in zip(places, gaps, strict=True)
-            if not _over(gap[j:])
+            if j + 1 < len(gap) and not _over(gap[j + 1 :])
         ]
         return LeakCheck(
             name="control: past",

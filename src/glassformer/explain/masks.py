@@ -15,6 +15,7 @@ from glassformer.explain.tokens import Tokens
 from glassformer.explain.trace import run_whole, watch
 from glassformer.model import DecoderOnly, EncoderDecoder
 from glassformer.tasks import Translator
+from glassformer.tasks.generator import TextGenerator
 from glassformer.tasks.model_folder import ModelFolder
 
 __all__ = ["MaskPicture", "MasksView", "masks_view"]
@@ -70,13 +71,13 @@ def masks_view(
     src = tgt = None
     src_rows: list[list[int]] = []
     if isinstance(model, DecoderOnly):
-        tgt_rows = [tokenizer.encode(text, add_bos=True) for text in texts]
+        tgt_rows = [TextGenerator(model, tokenizer, folder.config.generation).prompt_ids(text) for text in texts]
     else:
-        add_bos = not isinstance(model, EncoderDecoder)
+        add_bos = model.config.use_bos and not isinstance(model, EncoderDecoder)
         src_rows = [folder.src_tokenizer.encode(text.strip(), add_bos=add_bos, add_eos=True) for text in texts]
         if targets is None and isinstance(model, EncoderDecoder):
             targets = [translation.ids for translation in Translator.of(folder).translate(texts)]
-        tgt_rows = [[tokenizer.bos_id, *ids[:-1]] for ids in targets or []]
+        tgt_rows = [[model.config.bos_id, *ids[:-1]] for ids in targets or []]
     if src_rows:
         src = _padded(src_rows, folder.src_tokenizer.pad_id)
     if tgt_rows:

@@ -16,9 +16,12 @@ from glassformer.generation.search import generate
 from glassformer.model import DecoderOnly, EncoderDecoder, EncoderOnly
 from glassformer.tasks import Translator
 from glassformer.tasks.decoding import ModelDecoding
+from glassformer.tasks.generator import TextGenerator
 from glassformer.tasks.model_folder import ModelFolder
 
 __all__ = ["Served", "serve"]
+
+NEW_TOKENS = 12  # that a prompt is continued by where max_new_tokens is unset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +57,16 @@ class _WatchedTranslator(Translator):
     """The translator itself, with a notebook at its search."""
 
     watched: WatchedDecoding | None = None
+    src: Tensor | None = None  # [1, S], what the encoder was given
 
     def new_decoding(self, src: Tensor, max_length: int) -> Decoding:
-        self.watched = WatchedDecoding(super().new_decoding(src, max_length))
+        self.src, self.watched = src, WatchedDecoding(super().new_decoding(src, max_length))
         return self.watched
+
+    def source(self) -> list[int]:
+        assert self.src is not None
+        ids: list[int] = self.src[0].tolist()
+        return ids
 
 
 def serve(
@@ -100,14 +109,14 @@ def _translate(folder: ModelFolder, model: EncoderDecoder, text: str, generation
         raise UserError(
             f"The text has {translation.n_segments} lines.", "One sentence was expected.", "Explain them one by one."
         )
-    ids, bos = translation.ids, folder.tokenizer.bos_id
-    decoding = translator.watched
+    ids, decoding = translation.ids, translator.watched
+    read = [*decoding.steps[0][0], *ids[:-1]]
     return Served(
         output=translation.text,
-        src=Tokens.of(folder.src_tokenizer, folder.src_tokenizer.encode(text, add_eos=True)),
-        tgt=Tokens.of(folder.tokenizer, [bos, *ids[:-1]]),
+        src=Tokens.of(folder.src_tokenizer, translator.source()),
+        tgt=Tokens.of(folder.tokenizer, read),
         chosen=Tokens.of(folder.tokenizer, ids),
-        trace=Trace.of(calls, decoding.lineage([bos, *ids[:-1]])),
+        trace=Trace.of(calls, decoding.lineage(read)),
         generation=generation,
         decoding=decoding,
         forbidden=translator.forbidden_ids,
@@ -118,9 +127,12 @@ def _translate(folder: ModelFolder, model: EncoderDecoder, text: str, generation
 
 def _follow(folder: ModelFolder, model: EncoderDecoder, text: str, target: str, generation: GenerationConfig) -> Served:
     """The cached decoder reads a given target, a token a step, as if the search had chosen it."""
-    src = folder.src_tokenizer.encode(text, add_eos=True)
-    ids = folder.tokenizer.encode(target.strip(), add_eos=True)
-    read = [folder.tokenizer.bos_id, *ids[:-1]]
+    translator = _WatchedTranslator.of(folder)
+    # One token is decoded, for the source as the translator reads it.
+    one = replace(generation, beam_size=1, n_best=1, min_new_tokens=0, max_new_tokens=1)
+    translator.translate([text], generation=one, is_strict=True)
+    src, ids = translator.source(), folder.tokenizer.encode(target.strip(), add_eos=True)
+    read = [model.config.bos_id, *ids[:-1]]
     decoding = WatchedDecoding(ModelDecoding(model, max_length=len(read), src=torch.tensor([src])))
     with watch(model) as calls, torch.no_grad():
         decoding.prefill(torch.tensor([read[:1]]))
@@ -134,18 +146,17 @@ def _follow(folder: ModelFolder, model: EncoderDecoder, text: str, target: str, 
         trace=Trace.of(calls, [0] * len(read)),
         generation=generation,
         decoding=decoding,
-        forbidden=Translator.of(folder).forbidden_ids,
+        forbidden=translator.forbidden_ids,
         n_prompt=1,
     )
 
 
 def _continue(folder: ModelFolder, model: DecoderOnly, text: str, generation: GenerationConfig) -> Served:
-    tokenizer = folder.tokenizer
-    prompt = tokenizer.encode(text, add_bos=True)
-    limit = generation.max_new_tokens or 12
+    tokenizer, generator = folder.tokenizer, TextGenerator(model, folder.tokenizer, generation)
+    prompt = generator.prompt_ids(text)
+    limit = generation.max_new_tokens or NEW_TOKENS
     bound = model.config.max_positions
     limit = limit if bound is None else max(1, min(limit, bound - len(prompt)))
-    forbidden = [tokenizer.pad_id, tokenizer.bos_id, *range(tokenizer.vocab_size, model.config.vocab_size)]
     decoding = WatchedDecoding(ModelDecoding(model, max_length=len(prompt) + limit))
     with watch(model) as calls:
         ((hypothesis,),) = generate(
@@ -153,7 +164,7 @@ def _continue(folder: ModelFolder, model: DecoderOnly, text: str, generation: Ge
             torch.tensor([prompt]),
             generation,
             eos_ids=[tokenizer.eos_id],
-            forbidden_ids=forbidden,
+            forbidden_ids=generator.forbidden_ids,
             max_new_tokens=torch.tensor([limit]),
         )
     read = [*prompt, *hypothesis.ids[:-1]]
@@ -165,7 +176,7 @@ def _continue(folder: ModelFolder, model: DecoderOnly, text: str, generation: Ge
         trace=Trace.of(calls, decoding.lineage(read)),
         generation=generation,
         decoding=decoding,
-        forbidden=forbidden,
+        forbidden=generator.forbidden_ids,
         log_prob=hypothesis.log_prob,
         n_prompt=len(prompt),
     )
@@ -173,7 +184,7 @@ def _continue(folder: ModelFolder, model: DecoderOnly, text: str, generation: Ge
 
 def _read(folder: ModelFolder, model: EncoderOnly, text: str) -> Served:
     """An encoder reads a text between its two marks; `<mask>` in the text is the mask token."""
-    ids = folder.tokenizer.encode(text, add_bos=True, add_eos=True, allow_special=True)
+    ids = folder.tokenizer.encode(text, add_bos=model.config.use_bos, add_eos=True, allow_special=True)
     with watch(model) as calls, torch.no_grad():
         run_whole(model, torch.tensor([ids]))
     return Served(

@@ -142,4 +142,27 @@ def _add_heads(table: Table) -> None:
         table.add(walked, probabilities, None, walked=walked, source="output", inputs=(key,), note=note)
     if "pooler" in table.equation.out:
         weights = ("pooler.dense.weight", "pooler.dense.bias")
-        table.out("pooler", "pooler", walked="pooler", source="head", inputs=(features,), weights=weights)
+        about = {"walked": "pooler", "source": "head", "inner": config.d_model, "inputs": (features,)}
+        features = table.out("pooler", "pooler", weights=weights, **about)
+    if "label_head" in table.equation.out:
+        names = tuple(name for name in table.names if name.startswith("label_head."))
+        key = table.out(
+            "label votes",
+            "label_head",
+            equation="x W + b" if config.head == "label" or config.use_pooler else f"pooled x W + b ({config.pooling})",
+            letters="[B, S, L]" if config.head == "label" else "[B, L]",
+            source="head",
+            inner=config.d_model,
+            inputs=(features,),
+            weights=names,
+        )
+        table.add(
+            "label probabilities",
+            table.equation.out["label_head"].softmax(-1),
+            None,
+            equation="softmax(votes) over the labels",
+            letters=table.rows[-1].symbolic,
+            source="head",
+            inputs=(key,),
+            note="the classifier makes them from the votes above",
+        )

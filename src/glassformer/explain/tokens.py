@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.text.tokenizer import SPECIALS, Tokenizer
+from glassformer.text.tokenizer import Tokenizer
 
 __all__ = ["Tokens", "join_columns", "join_rows"]
 
@@ -28,7 +28,7 @@ class Tokens:
     @classmethod
     def of(cls, tokenizer: Tokenizer, ids: Sequence[int]) -> Tokens:
         pieces = tokenizer.pieces(ids)
-        is_special = [i < len(SPECIALS) for i in ids]
+        is_special = [not text for text in tokenizer.bytes_of(ids)]
         words: list[list[int]] = []
         for place, piece in enumerate(pieces):
             if place and not _starts_word(pieces[place - 1], piece, is_special[place - 1], is_special[place]):

@@ -108,7 +108,9 @@ def run_whole(model: Model, *inputs: Tensor) -> Tensor:
     output: Tensor = model(*inputs)
     if not isinstance(model, EncoderOnly):
         return output
-    if model.pooler is not None:
+    if model.label_head is not None:
+        model.votes(output, None)
+    elif model.pooler is not None:
         model.pooler(output)
     return output if model.mlm_head is None else model.mlm_head(output)
 
@@ -194,6 +196,8 @@ def _joiner(lineage: Sequence[int]) -> Callable[..., Tensor | None]:
         rows = [tensor[min(row, len(tensor) - 1)] for tensor, row in zip(kept, lineage, strict=False)]
         if kept[0].ndim == 2 and name.endswith("projection"):
             return torch.stack(rows)[None]  # [R, V] of the last token of each step
+        if any(row.shape[dim:] != rows[0].shape[dim:] for row in rows):
+            return None  # grows with the cache, as a bias of all distances does
         return torch.cat(rows, dim - 1)[None]
 
     return join
