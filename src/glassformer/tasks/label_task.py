@@ -143,7 +143,7 @@ class LabelTask(ABC, Generic[Row]):
 
     def vocabularies(self) -> list[tuple[str, Iterable[str]]]:
         if self.step > 1:
-            self.request.say(f"The vocabulary is learned from every {self.step}th row.")
+            self.request.say(f"The vocabulary is learned from one row in {self.step}.")
         return [("tokenizer.json", self._texts())]
 
     def _texts(self) -> Iterator[str]:
