@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -45,12 +45,14 @@ class CheckRows:
     Attributes:
         texts: What they were made of, for messages.
         inputs: Source ids (encoder-decoder), or ids of the text.
-        targets: Outputs without their end (encoder-decoder), else empty.
+        outputs: What the model makes of each greedily, with its end; empty for an encoder.
+        targets: The same as the decoder of an encoder-decoder can read them back: without end; else empty.
     """
 
     texts: list[str]
     inputs: list[list[int]]
-    targets: list[list[int]]
+    outputs: list[list[int]] = field(default_factory=list)
+    targets: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +113,14 @@ def check_rows(folder: ModelFolder, file: Path | None) -> CheckRows:
     pieces = [draw.integers(5, tokenizer.vocab_size, size=n).tolist() for n in (3, 17)]  # behind the special ids
     limit = min(folder.config.data.max_tokens, config.max_positions or folder.config.data.max_tokens)
     inputs = [ids[:limit] for ids in [*encoded, *pieces]]
-    rows = CheckRows([*texts, *(tokenizer.decode(ids) for ids in pieces)], inputs, [])
-    if not isinstance(folder.model, EncoderDecoder):
+    rows = CheckRows([*texts, *(tokenizer.decode(ids) for ids in pieces)], inputs)
+    if config.family == "encoder-only":
         return rows
-    return CheckRows(rows.texts, inputs, [_without_end(ids, config.eos_id) for ids in greedy_of_model(folder, rows)])
+    rows = replace(rows, outputs=greedy_of_model(folder, rows))
+    if config.family == "decoder-only":
+        return rows
+    n_read = None if config.max_positions is None else config.max_positions - 1  # behind the start token
+    return replace(rows, targets=[_without_end(ids, config.eos_id)[:n_read] for ids in rows.outputs])
 
 
 @torch.no_grad()
@@ -138,12 +144,12 @@ def values_of_model(folder: ModelFolder, rows: CheckRows) -> list[np.ndarray]:
 def greedy_of_model(folder: ModelFolder, rows: CheckRows) -> list[list[int]]:
     """Greedy output of each text, alone: of a translator as saved with it, of a language model 24 tokens."""
     model = folder.model
-    assert not isinstance(model, torch.nn.Module) or hasattr(model, "decoder")
+    assert isinstance(model, EncoderDecoder | DecoderOnly)
     outputs = []
     for ids in rows.inputs:
         limit = greedy_limit(folder, ids)
         prefix, src = greedy_prefix(folder, ids)
-        decoding = ModelDecoding(model, max_length=prefix.shape[1] + limit, src=src)  # type: ignore[arg-type]
+        decoding = ModelDecoding(model, max_length=prefix.shape[1] + limit, src=src)
         outputs.append(greedy(folder, decoding, prefix, limit))
     return outputs
 
@@ -209,7 +215,7 @@ def _outputs(folder: ModelFolder, engine: Engine, rows: CheckRows) -> tuple[int 
     theirs = engine.greedy(rows)
     if theirs is None:
         return None, 0, []
-    ours = greedy_of_model(folder, rows)
+    ours = rows.outputs
     differing = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
     other = [i for i in differing if not _is_tie(folder, rows.inputs[i], ours[i], theirs[i])]
     return len(ours) - len(other), len(differing) - len(other), other

@@ -57,7 +57,9 @@ class CTranslate2Engine:
         limit = greedy_limit(self.folder, ids)
         if config.family == "encoder-decoder":
             source = [[self.src_names[i] for i in ids]]
-            [result] = self.engine.translate_batch(source, max_input_length=0, max_decoding_length=limit, **options)
+            [result] = self.engine.translate_batch(
+                source, max_input_length=0, max_decoding_length=limit, min_decoding_length=0, **options
+            )
             return [self.names.index(name) for name in result.hypotheses[0]]
         prompt = [[self.names[i] for i in greedy_prefix(self.folder, ids)[0][0].tolist()]]
         [result] = self.engine.generate_batch(prompt, max_length=limit, include_prompt_in_result=False, **options)

@@ -49,8 +49,8 @@ def _notes(folder: ModelFolder, to: str, quantize: str | None) -> list[str]:
         notes.append(f"No text, read or made, may be longer than {config.max_positions} tokens.")
     if to == "ctranslate2" and config.family == "encoder-decoder":
         notes.append(
-            "CTranslate2's own defaults give other outputs: beam 2, its own length penalty, at most 256 tokens made, "
-            "inputs cut at 1024 tokens without a word."
+            "CTranslate2's own defaults give other outputs: beam 2, its own length penalty, never an empty output, at most "
+            "256 tokens made, inputs cut at 1024 tokens without a word."
         )
     if to == "onnx" and config.family != "encoder-only":
         notes.append("The code above is greedy; glassformer's beam search runs over these graphs by `OnnxDecoding`.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +86,7 @@ def with_precision(model: M, precision: Precision) -> M:
     if precision == "float32":
         return model
     if precision == "bf16":
-        return copy.deepcopy(model).to(torch.bfloat16)
+        return cast(M, copy.deepcopy(model).to(torch.bfloat16))
     _check_int8(next(model.parameters()))
     shared = {id(parameter): parameter for parameter in model.parameters()}  # deepcopy takes these as copied already
     other = copy.deepcopy(model, shared)
@@ -122,7 +122,7 @@ def _pack(weight: Tensor, scale: Tensor) -> Any:
         # one scale a token, and it was up to five times slower here (docs/exports.md).
         warnings.filterwarnings("ignore", message="(?s).*quantized tensor creation functions")
         try:
-            torch.backends.quantized.engine = "fbgemm"  # type: ignore[assignment]
+            torch.backends.quantized.engine = "fbgemm"
             zeros = torch.zeros(len(scale), dtype=torch.int64)
             tensor = torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
             return torch.ops.quantized.linear_prepack(tensor, None)
