@@ -180,8 +180,7 @@ def _bert(path: Path, variant: str) -> Any:
         tie_word_embeddings=variant != "untied",
         **ENCODER,
     )
-    classes = {"pooler": transformers.BertModel, "classify": transformers.BertForSequenceClassification}
-    return classes.get(variant, transformers.BertForMaskedLM)(config)
+    return (transformers.BertModel if variant == "pooler" else transformers.BertForMaskedLM)(config)
 
 
 def _roberta(path: Path, variant: str) -> Any:
