@@ -29,12 +29,14 @@ GOOD = {src: tgt for src, tgt, _ in PAIRS}
 class StubTranslation:
     text: str
     finish_reason: str = "eos"
+    n_unread_tokens: int = 0
 
 
 class StubTranslator:
     """Translates by heart; a folder named `bad*` holds a model that knows nothing."""
 
     calls: list[tuple[str, list[str], GenerationConfig]]
+    is_whole = False
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -21,9 +21,11 @@ from glassformer.errors import LengthError
 from glassformer.phrasebook import generate
 from glassformer.resolve import resolve
 from glassformer.tasks import Translator
+from glassformer.tasks.model_folder import load_model_folder
 from glassformer.tasks.run_folder import TrainingRequest
 from glassformer.tasks.summarization import summary_settings
 from glassformer.tasks.training_run import run_training
+from glassformer.tasks.validation import TranslationValidator
 from glassformer.text.readers import PairReader
 from tasks.small_models import make_translator, tokenizer
 from training.runs import SETTINGS, run_cli
@@ -210,6 +212,23 @@ def test_stored_sources_are_those_of_use(folder: Path) -> None:
     for i, line in enumerate((folder / "valid.tsv").read_text(encoding="utf-8").splitlines()):
         ids = model._cut(model._encode([line.partition("\t")[0]])[0])
         assert [*store.src(i).tolist(), model.src_tokenizer.eos_id] == ids
+
+
+def test_validation_reads_texts_as_use_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole, and without a second prefix."""
+    seen: list[list[int]] = []
+    decode = Translator._decode
+
+    def spy(self: Translator, sources: list[list[int]], *rest: Any) -> Any:
+        seen.extend(sources)
+        return decode(self, sources, *rest)
+
+    monkeypatch.setattr(Translator, "_decode", spy)
+    saved, store = load_model_folder(folder / "run"), TokenStore.open(folder / "run" / "data" / "valid")
+    validate = TranslationValidator(store, saved.config, saved.src_tokenizer, saved.tokenizer, say=lambda text: None)
+    validate(saved.model)
+    rows = range(len(store)) if len(store) <= saved.config.validation.bleu_rows else (0, 2)
+    assert sorted(seen) == sorted([*store.src(i).tolist(), saved.tokenizer.eos_id] for i in rows)
 
 
 def test_commands_on_a_model_of_summaries(

@@ -60,8 +60,9 @@ def stack_of(model: ModelConfig, family: Family) -> ModelConfig:
             "Leave model.family out, or choose another preset.",
         )
     n_layers = model.n_encoder_layers + model.n_decoder_layers
-    stack = "n_encoder_layers" if family == "encoder-only" else "n_decoder_layers"
-    return replace(model, family=family, **{stack: n_layers})
+    if family == "encoder-only":
+        return replace(model, family=family, n_encoder_layers=n_layers)
+    return replace(model, family=family, n_decoder_layers=n_layers)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, *, pad_id: int, smoothing: float) -> Tensor:
