@@ -86,7 +86,7 @@ def _letters(explanation: Explanation) -> list[tuple[str, str, int]]:
 
 def _numbers(row: Row, explanation: Explanation) -> Markup:
     """A picture of the first head, or the first numbers of the first tokens."""
-    tokens = explanation.src if row.key.startswith("encoder") else explanation.tgt
+    tokens = explanation.src if row.key.startswith("encoder") or explanation.tgt is None else explanation.tgt
     keys = explanation.src if ".cross." in row.key else tokens
     assert tokens is not None or keys is not None
     if row.name in MATRICES and tokens is not None and keys is not None:

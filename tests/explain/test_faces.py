@@ -1,0 +1,149 @@
+"""Terminal, JSON and page: three faces of one object."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from explain_models import IDS, TEXT, explained, folder
+
+from glassformer.cli import cli
+from glassformer.explain import explain
+from tasks.small_models import save_folder
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "explain.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_folder(tmp_path_factory.mktemp("explain") / "model")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["explain", *map(str, arguments)])
+
+
+def complaints(value: Any, schema: dict[str, Any], where: str = "$") -> list[str]:
+    """What a value has that its schema does not, and the other way round: types, required and unknown properties."""
+    if "$ref" in schema:
+        return complaints(value, SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]], where)
+    kinds = {"object": dict, "array": list, "string": str, "number": (int, float), "integer": int, "boolean": bool}
+    allowed = schema.get("type", [])
+    allowed = [allowed] if isinstance(allowed, str) else allowed
+    if value is None:
+        return [] if "null" in allowed or not allowed else [f"{where} is null"]
+    if allowed and not any(isinstance(value, kinds[kind]) for kind in allowed if kind != "null"):
+        return [f"{where} is a {type(value).__name__}, not {allowed}"]
+    found = []
+    if isinstance(value, dict) and "properties" in schema:
+        found += [f"{where} lacks {name}" for name in schema.get("required", []) if name not in value]
+        found += [f"{where}.{name} is not described" for name in value if name not in schema["properties"]]
+        for name, part in schema["properties"].items():
+            found += complaints(value[name], part, f"{where}.{name}") if name in value else []
+    if isinstance(value, list) and "items" in schema:
+        for item in value[:3]:
+            found += complaints(item, schema["items"], f"{where}[]")
+    return found
+
+
+@pytest.mark.parametrize(("case", "is_full"), [*((case, False) for case in IDS), ("decoder-only", True)])
+def test_json_is_what_the_schema_says(case: str, is_full: bool) -> None:
+    content = json.loads(explained(case).to_json(is_full=is_full))
+    assert complaints(content, SCHEMA) == []
+    assert all(("values" in row) is is_full for row in content["steps"])
+
+
+def test_the_check_of_the_schema_sees_what_is_wrong() -> None:
+    content = json.loads(explained("masked-lm").to_json())
+    del content["steps"][0]["delta"]
+    content["steps"][1]["extra"] = content["text"] = 1
+    assert len(complaints(content, SCHEMA)) == 3
+
+
+def test_the_terminal_has_80_columns_and_opens_steps(model: Path) -> None:
+    result = run(model, TEXT, "--open", "encoder.1.self.*", "--attention", "decoder.1.cross", "--words")
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+    assert "Served = equation" in result.output and "rows are queries" in result.output
+    assert "[B, H, S, S] = 1 4" in result.output and "softmax(scores) over the keys" in result.output
+
+
+def test_the_command_writes_a_page_and_json(model: Path, tmp_path: Path) -> None:
+    page, data = tmp_path / "page.html", tmp_path / "data.json"
+    result = run(model, TEXT, "--html", page, "--json", data, "--full", "--why-not", "Nous mangeons.")
+    assert result.exit_code == 0, result.output
+    assert "Why not" in page.read_text(encoding="utf-8")
+    assert json.loads(data.read_text(encoding="utf-8"))["views"]["why_not"]["reference"] == "Nous mangeons."
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--full"], ["--head", "1"], ["--attention", "encoder.9.self"], ["--head", "9", "--attention", "encoder.1.self"]],
+)
+def test_options_that_do_nothing_are_errors(model: Path, arguments: list[str]) -> None:
+    result = run(model, TEXT, *arguments)
+    assert result.exit_code != 0 and arguments[0] in str(result.exception)
+
+
+def test_the_command_exits_with_1_when_the_served_path_is_off(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = folder()
+    attention = broken.model.get_submodule("decoder.stack.blocks.0.self_attention")
+    kernel = attention.kernel
+    attention.kernel = lambda *tensors, **options: kernel(*tensors, **options) * 1.01  # type: ignore[operator, assignment, union-attr]
+    monkeypatch.setattr("glassformer.tasks.model_folder.load_model_folder", lambda path: broken)
+    result = run(model, TEXT)
+    assert result.exit_code == 1 and "leaves the equations at decoder.1.self.context" in " ".join(result.output.split())
+
+
+class Page(HTMLParser):
+    """Collects what a page would load, and checks that its tags are closed."""
+
+    void = frozenset({"meta", "img", "input", "link", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.loads += [values[name] for name in ("src", "srcset", "action") if name in values]
+        self.ids += [values["id"]] if "id" in values else []
+        self.links += [values["href"]] if "href" in values else []
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, tag
+
+
+@pytest.mark.parametrize("case", IDS)
+def test_the_page_needs_nothing_else(case: str) -> None:
+    text = explained(case).to_html()
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert all(source.startswith("data:") for source in page.loads)
+    assert not re.search(r"https?://(?!www\.w3\.org)", text) and "@import" not in text
+    assert len(page.ids) == len(set(page.ids))
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+    assert "key →" in text and "query →" in text and "prefers-color-scheme" in text
+
+
+def test_text_of_the_user_stays_text() -> None:
+    explanation = explain(folder(), '<script>alert(1)</script> & "x"\'')
+    page = explanation.to_html()
+    assert page.count("<script>") == 1 and "alert(1)</script>" not in page
+    assert "&lt;script" in page
+
+
+def test_notebooks_get_the_page_in_a_frame() -> None:
+    shown = explained("decoder-only")._repr_html_()
+    assert shown.startswith("<iframe srcdoc=") and "&lt;!doctype html&gt;" in shown
