@@ -150,6 +150,17 @@ def test_known_validation_documents_are_reported(folder: Path, tmp_path: Path, t
     assert "valid documents" not in said
 
 
+def test_raw_text_may_lie_in_many_files(folder: Path, tmp_path: Path, train: Train) -> None:
+    more = [write(tmp_path / f"{name}.txt", f"{name} is a text of its own") for name in ("one", "two")]
+    code, said = train("lm", tmp_path / "run", *more, steps=4)
+    assert code == 0 and "125 documents" in said
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
 def test_defaults_of_a_task_can_be_overruled() -> None:
     assert resolve(None, None, [], {"task.name": "mlm"}).config.training.label_smoothing == 0.0
     assert resolve(None, None, ["task.name=mlm"], {}).origin["training.label_smoothing"] == "default"

@@ -72,6 +72,7 @@ def command(
     """Train a model: a translator from pairs of sentences, or another one of --task.
 
     DATA is one TSV, CSV or JSONL file with both sides, or two plain files; compressed or not; - is standard input.
+    For lm, mlm and denoise it is any number of files of raw text, a document a line (see data.document).
     What is left out is chosen from the data and the machine, and printed with the reason.
     """
     started = time.monotonic()  # a budget covers the imports too
@@ -93,7 +94,7 @@ def command(
         _print_settings(describe(resolved))
         return
     n_files = max(len(data), len(valid), len(test))
-    if n_files > 2:
+    if n_files > 2 and resolved.config.task.name not in ("lm", "mlm", "denoise"):  # raw text may lie in many files
         raise ConfigError(
             f"{n_files} files were given.",
             "One file with both sides or two plain files were expected.",
