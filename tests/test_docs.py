@@ -38,7 +38,7 @@ def test_settings_named_in_the_pages_are_known() -> None:
     pattern = r"--set ((?!section\.)[a-z_]+\.[a-z_0-9]+=[^\s`]+)"  # section.key=value stands for any of them
     for page in PAGES:
         for setting in re.findall(pattern, page.read_text(encoding="utf-8")):
-            resolve(None, None, [setting], {})
+            resolve(None, None, [setting], {"task.start": "a model"})  # which frozen parts and adapters need
 
 
 def test_options_named_in_the_pages_exist() -> None:

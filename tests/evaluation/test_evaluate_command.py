@@ -43,7 +43,7 @@ class StubTranslator:
         self.generation = GenerationConfig(beam_size=4, n_best=2)
 
     @classmethod
-    def load(cls, path: str) -> StubTranslator:
+    def load(cls, path: str, **_: Any) -> StubTranslator:
         return cls(path)
 
     def translate(self, texts: list[str], *, generation: Any = None, on_progress: Any = None) -> list[StubTranslation]:
