@@ -118,10 +118,8 @@ def _write_texts(
                 on_progress(n_lines)
         texts.flush()
         os.fsync(texts.fileno())
-    return {"n_texts": n_texts, "n_blank": n_lines - n_texts, "n_cut": len(cut), "cut_lines": cut[:10]} | {
-        "max_tokens": embedder.max_tokens,
-        "width": width or embedder.width,
-    }
+    counts = {"n_texts": n_texts, "n_blank": n_lines - n_texts, "n_cut": len(cut), "cut_lines": cut[:10]}
+    return counts | {"max_tokens": embedder.max_tokens, "width": width or embedder.width}
 
 
 class Index:
