@@ -125,7 +125,7 @@ class ForcedEnd(RowRule):
         self.eos_id = eos_id
 
     def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
-        is_last = history.shape[1] == self.setting.to(logits.device) - 1
+        is_last = self.setting.to(logits.device) == history.shape[1] + 1
         only = torch.full_like(logits[:1], -math.inf)
         only[:, self.eos_id] = 0.0
         return torch.where(is_last, only, logits)
