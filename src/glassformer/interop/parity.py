@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from glassformer.model import DecoderOnly, EncoderDecoder, EncoderOnly, Model, twin
-from glassformer.model.quantized import with_precision
+from glassformer.model.quantized import Precision, with_precision
 from glassformer.model.steps import reference_kernel, watched
 from glassformer.tasks.model_folder import ModelFolder
 from glassformer.tasks.probe import load_probe, probe_difference
@@ -150,8 +150,9 @@ def torch_ways(model: Model, *, use_compile: bool = True) -> Iterator[Way]:
     if use_compile:
         compiled: Any = torch.compile(model, dynamic=True)
         yield Way(name="compiled", dtype="float32", logits=lambda batch: votes_by(compiled, model, batch))
-    for dtype in ("bf16", "int8"):
-        other = with_precision(model, dtype)  # type: ignore[arg-type]
+    precisions: tuple[Precision, ...] = ("bf16", "int8")
+    for dtype in precisions:
+        other = with_precision(model, dtype)
         yield Way(name=dtype, dtype=dtype, logits=lambda b, m=other: votes(m, b).double(), model=other)  # type: ignore[misc]
 
 
@@ -213,18 +214,24 @@ def first_difference(way: Way, wanted: dict[str, list[Tensor]], batch: Batch) ->
     for name, outputs in wanted.items():
         if name not in found:
             continue
-        ours, theirs = (
-            torch.cat(parts, dim=1 if parts[0].ndim > 2 else 0).double() for parts in (found[name], outputs)
-        )
-        if ours.shape != theirs.shape:
+        ours, theirs = _joined(found[name]), _joined(outputs)
+        if ours.shape[1:] != theirs.shape[1:]:
             continue  # a part that sees another number of tokens, such as a projection of the last one alone
         is_source = name.startswith("encoder") or ".cross_attention.w_k" in name or ".cross_attention.w_v" in name
         mask = batch.src_mask if is_source else batch.tgt_mask
-        if mask is not None and ours.shape[:2] == mask.shape:
-            ours, theirs = ours[mask], theirs[mask]
+        if mask is not None and ours.ndim > 2 and ours.shape[1] == mask.shape[1]:
+            ours, theirs = (x.expand(len(mask), *x.shape[1:])[mask] for x in (ours, theirs))  # positions have one row
         if not float((ours - theirs).abs().max()) <= BOUNDS[way.dtype] * float(theirs.abs().max()):
             return name
     return None
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """The outputs of several calls as one, along the tokens; float64. A part that rows share may have one row."""
+    if parts[0].ndim < 3:
+        return torch.cat(list(parts)).double()
+    n_rows = max(len(part) for part in parts)
+    return torch.cat([part.expand(n_rows, *part.shape[1:]) for part in parts], dim=1).double()
 
 
 def saved_row(folder: ModelFolder) -> ParityRow:

@@ -44,7 +44,7 @@ def watched(model: Model) -> Iterator[dict[str, list[Tensor]]]:
             outputs.setdefault(name, []).append(output.detach())
 
     handles = [
-        module.register_forward_hook(lambda _, __, output, name=name: keep(name, output))  # type: ignore[misc]
+        module.register_forward_hook(lambda _, __, output, name=name: keep(name, output))
         for name, module in model.named_modules()
         if name and not isinstance(module, _SILENT)
     ]

@@ -1,0 +1,141 @@
+"""The table of all ways to run a model passes for a sound model, and names the row and the step of a damaged one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from glassformer.cli import main
+from glassformer.config import ModelConfig
+from glassformer.interop.parity import BOUNDS, Batch, compare, torch_ways
+from glassformer.interop.parity_run import run_parity
+from glassformer.model import Model, build_model
+from glassformer.model.cache import KVCache
+from glassformer.tasks.probe import exact_twin, probe, probe_difference
+
+W_Q = "encoder.stack.blocks.0.self_attention.w_q"
+
+
+@pytest.fixture
+def folder(trained_folder: Path, tmp_path: Path) -> Path:
+    """A copy of a trained model that may be damaged."""
+    return Path(shutil.copytree(trained_folder / "runs" / "demo", tmp_path / "model"))
+
+
+def swap_heads(folder: Path, name: str = f"{W_Q}.weight", d_head: int = 8) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weight = weights[name]
+    weights[name] = torch.cat([weight[d_head : 2 * d_head], weight[:d_head], weight[2 * d_head :]])
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    saved["model"] |= changes
+    path.write_text(json.dumps(saved), encoding="utf-8")
+
+
+def quick(path: Path, **options: Any) -> dict[str, Any]:
+    rows = run_parity(path, [], n_rows=4, use_exports=False, use_compile=False, **options)
+    return {row.name: row for row in rows}
+
+
+def test_a_sound_model_passes_every_row(folder: Path) -> None:
+    rows = quick(folder)
+    assert len(rows) == 8
+    for row in rows.values():
+        assert row.is_passed and row.first_step is None, row
+    assert rows["fused float32, padded batch"].same_outputs == 1.0
+    assert rows["cached, token by token"].max_difference <= 1e-5
+    assert 0 < rows["bf16"].relative_difference <= BOUNDS["bf16"], "another dtype gives other numbers"
+
+
+@pytest.mark.parametrize(
+    ("damage", "step"),
+    [
+        (swap_heads, W_Q),
+        (lambda folder: change_config(folder, norm_eps=1.01e-5), "encoder.stack.blocks.0.self_residual.norm"),
+        (lambda folder: change_config(folder, sinusoid_layout="halves"), "encoder.embedding.positions"),
+        (lambda folder: change_config(folder, scale_embedding=False), "encoder.embedding.tokens"),
+    ],
+    ids=["swapped head", "epsilon", "positions", "embedding scale"],
+)
+def test_damage_since_saving_is_named_by_its_first_step(
+    folder: Path, damage: Callable[[Path], None], step: str
+) -> None:
+    damage(folder)
+    row = quick(folder)["as it was saved"]
+    assert not row.is_passed and row.first_step == step
+
+
+def test_another_folder_is_held_against_the_model(folder: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    assert quick(folder, against=[other])[f"model {other}"].is_passed
+    swap_heads(other)
+    row = quick(folder, against=[other])[f"model {other}"]
+    assert not row.is_passed and row.first_step == W_Q
+
+
+def test_a_shifted_position_in_the_cache_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoding path alone is wrong; full passes stay right."""
+    advance = KVCache.advance_positions
+
+    def shifted(cache: KVCache, n_tokens: int, mask: torch.Tensor | None) -> int:
+        advance(cache, n_tokens, mask)
+        cache.next_positions = cache.next_positions + 1
+        return int(torch.as_tensor(cache.next_positions).max())
+
+    monkeypatch.setattr(KVCache, "advance_positions", shifted)
+    rows = quick(folder)
+    assert rows["fused float32, padded batch"].is_passed
+    row = rows["cached, token by token"]
+    assert not row.is_passed and row.first_step == "decoder.embedding.positions"
+
+
+@pytest.mark.parametrize("family", ["encoder-only", "decoder-only", "encoder-decoder"])
+def test_every_family_has_its_ways(family: Any) -> None:
+    torch.manual_seed(0)
+    heads = {"use_mlm_head": True} if family == "encoder-only" else {}
+    model: Model = build_model(
+        ModelConfig(family=family, d_model=16, d_ff=32, n_heads=2, vocab_size=37, **heads)
+    ).eval()
+    ids, mask = torch.arange(14).view(2, 7) % 30 + 5, torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
+    has_src, has_tgt = family != "decoder-only", family != "encoder-only"
+    batch = Batch(
+        src=ids if has_src else None,
+        src_mask=mask if has_src else None,
+        tgt=ids if has_tgt else None,
+        tgt_mask=mask if has_tgt else None,
+    )
+    exact = exact_twin(model)
+    rows = [compare(way, exact, batch) for way in torch_ways(model, use_compile=False)]
+    assert all(row.is_passed for row in rows), rows
+    assert ("cached, token by token" in {row.name for row in rows}) == has_tgt
+    saved = json.loads(json.dumps(probe(model)))
+    assert probe_difference(saved, model) == (0.0, None)
+
+
+def test_the_command_is_a_gate(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = folder.parent / "parity.html"
+    arguments = ["parity", str(folder), "--rows", "3", "--no-exports", "--no-compile", "--json", "--html", str(page)]
+    for is_damaged in (False, True):
+        if is_damaged:
+            swap_heads(folder)
+        monkeypatch.setattr(sys, "argv", ["glassformer", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert (end.value.code or 0) == is_damaged
+        rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+        assert rows["as it was saved"]["is_passed"] != is_damaged
+    assert W_Q.split(".")[0] in page.read_text(encoding="utf-8")
