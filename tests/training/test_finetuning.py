@@ -55,6 +55,13 @@ def test_head_of_another_size_is_fresh() -> None:
     assert torch.equal(model.label_head.dense.weight, before["label_head.dense.weight"])  # type: ignore[union-attr]
 
 
+def test_head_for_other_labels_can_be_left_out() -> None:
+    start, model = (encoder_only(seed=n, head="label", n_labels=4) for n in (3, 5))
+    found = take_weights(model, named(start), "START", without=("label_head.",))
+    assert set(found.fresh) == set(found.unused) == {"label_head.dense.bias", "label_head.dense.weight"}
+    assert take_weights(model, named(start), "START").fresh == []
+
+
 @pytest.mark.parametrize(
     "name", ["encoder.stack.blocks.0.self_attention.w_q.weight", "encoder.embedding.tokens.weight"]
 )

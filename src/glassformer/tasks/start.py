@@ -91,11 +91,9 @@ class Start:
         of as many, means nothing.
         """
         start, theirs = self.folder.model, self.folder.labels
-        weights = dict(start.named_parameters())
         are_same = labels is not None and theirs is not None and labels.names == theirs.names
-        if not are_same or start.config.head != model.config.head:
-            weights = {name: weight for name, weight in weights.items() if not name.startswith("label_head.")}
-        found = take_weights(model, weights, str(self.path))
+        without = () if are_same and start.config.head == model.config.head else ("label_head.",)
+        found = take_weights(model, dict(start.named_parameters()), str(self.path), without=without)
         del self.folder  # its weights are not needed twice
         say(
             f"Start: {self.path}, {len(found.taken)} tensors of weights (sha256 {self.sha256[:12]}). "

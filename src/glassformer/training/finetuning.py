@@ -36,14 +36,23 @@ class Taken(NamedTuple):
 
 
 @torch.no_grad()
-def take_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> Taken:
+def take_weights(
+    model: nn.Module, weights: Mapping[str, Tensor], source: str, *, without: tuple[str, ...] = ()
+) -> Taken:
     """Fills a model from the weights of another one; heads that this one lacks, or has in another size, stay fresh.
+
+    Args:
+        model: Filled.
+        weights: By their names in the other model.
+        source: Its name, for errors.
+        without: Beginnings of names that are not taken.
 
     Raises:
         CheckpointError: A parameter that is no head is missing, or has another shape.
     """
     parameters = dict(model.named_parameters())
-    taken = [name for name, p in parameters.items() if name in weights and weights[name].shape == p.shape]
+    known = {name: w.shape for name, w in weights.items() if not name.startswith(without)}
+    taken = [name for name, p in parameters.items() if known.get(name) == p.shape]
     fresh = [name for name in parameters if name not in set(taken)]
     lacking = [name for name in fresh if not name.startswith(_HEADS)]
     if lacking:
