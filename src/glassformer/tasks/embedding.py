@@ -76,7 +76,7 @@ class EmbeddingTask(TranslationTask):
     ) -> Callable[[nn.Module], dict[str, float]]:
         n = Parallel.start().world_size
         if n > 1:
-            say(f"Each of the {n} processes contrasts its own part of a batch: a query has an {n}th of the negatives.")
+            say(f"Each of the {n} processes contrasts its own part of a batch: a query has 1/{n} of the negatives.")
         return EmbeddingValidator(store, config)
 
     def final_metrics(
