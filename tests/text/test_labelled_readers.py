@@ -66,6 +66,8 @@ def test_several_labels(tmp_path: Path) -> None:
     assert [row[2] for row in rows] == [("a", "b"), (), ("a",)]
     rows, _ = texts_of(tmp_path / "a.jsonl", '{"text": "x", "labels": ["b", 7]}\n', is_multi_label=True)
     assert rows[0][2] == ("7", "b")
+    rows, _ = texts_of(tmp_path / "a.tsv", "x\tred, green\n")
+    assert rows[0][2] == ("red, green",), "a comma is part of a label where each text has one"
 
 
 def test_bad_rows_are_counted_with_their_line_and_never_shift_a_column(tmp_path: Path) -> None:
