@@ -36,6 +36,7 @@ def test_choices_by_hand() -> None:
     assert report.macro_f1 == pytest.approx(sum(f1) / 3)
     table = rates_table(["a", "b", "c", "d"], report.rates)
     assert table["b"] == {"precision": 2 / 3, "recall": 2 / 3, "f1": pytest.approx(2 / 3), "support": 3, "predicted": 3}
+    assert (table["a"]["precision"], table["a"]["recall"], table["a"]["support"]) == (1.0, 0.5, 2)
     assert confusion_table(["a", "b", "c", "d"], report.confusion)["b"] == {"b": 2, "d": 1}
 
 
