@@ -6,7 +6,7 @@ GLASSFORMER := $(BIN)/glassformer
 BOOK := runs/phrasebook
 RUN := runs/demo
 
-.PHONY: demo test setup clean
+.PHONY: demo test setup browser clean
 .DELETE_ON_ERROR:
 
 setup: .venv/ready
@@ -27,7 +27,16 @@ demo: setup
 	@echo "Your own translator, from a TSV file with two columns or from two text files, in one hour:"
 	@echo "  $(GLASSFORMER) train yours.tsv --src en --tgt fr --budget 1h --out runs/yours && $(GLASSFORMER) translate runs/yours"
 
-test: setup
+.venv/ready-to-test: .venv/ready requirements-test.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r requirements-test.lock
+	touch $@
+
+# The tests of pages look at them in Chromium. Without it they are left out, and say so.
+browser:
+	@command -v chromium >/dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; } \
+		|| echo "Chromium is not there and could not be installed: the tests of pages in a browser are left out."
+
+test: .venv/ready-to-test browser
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
