@@ -235,3 +235,12 @@ def test_files_are_utf_8_whatever_the_platform_says(tmp_path: Path) -> None:
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-X", "warn_default_encoding", "-W", "error::EncodingWarning", "-c", code]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+
+
+def test_a_file_from_before_a_field_was_added_means_what_it_meant() -> None:
+    saved = config_to_dict(Config())
+    del saved["model"]["window"], saved["task"]
+    assert config_from_dict(saved, "old config.json") == Config()
+    del saved["model"]["norm_eps"]  # this one was always there
+    with pytest.raises(ConfigError, match=r"old config\.json lacks model\.norm_eps"):
+        config_from_dict(saved, "old config.json")

@@ -30,6 +30,38 @@ __all__ = [
 _HEAD = ("format", "glassformer", "vocab_sha256")  # keys of config.json that are no settings
 FORMAT = 1  # version of config.json; raised when an old file would mean something else
 
+# Fields that files of format 1 may lack because they were written before the field was there, and what the file then
+# means. These values stay when a default changes: an old model must not.
+_ADDED: dict[str, object] = {
+    "model.position_offset": 0,
+    "model.window": None,
+    "model.head": "none",
+    "model.n_labels": 0,
+    "model.pooling": "first",
+    "model.is_normalized": False,
+    "model.use_bos": False,
+    "task.name": "translate",
+    "task.start": None,
+    "task.prefix": "",
+    "task.mask_share": 0.15,
+    "task.use_whole_words": False,
+    "task.mean_span": 3.0,
+    "task.is_multi_label": False,
+    "task.use_class_weights": False,
+    "task.has_negatives": False,
+    "task.similarity_scale": 20.0,
+    "task.min_width": None,
+    "tokenizer.n_sentinels": 0,
+    "data.document": "line",
+    "data.across_documents": False,
+    "training.frozen": "none",
+    "training.lora_rank": 0,
+    "training.lora_alpha": 16.0,
+    "training.lora_targets": "attention",
+    "generation.forced_bos_id": None,
+    "generation.is_eos_forced": False,
+}
+
 _SECTIONS: dict[str, type] = typing.get_type_hints(Config)
 _HINTS: dict[str, dict[str, Any]] = {name: typing.get_type_hints(cls) for name, cls in _SECTIONS.items()}
 _NAMES = [f"{section}.{key}" for section, hints in _HINTS.items() for key in hints]
@@ -120,6 +152,7 @@ def config_from_dict(saved: Mapping[str, Any], place: str) -> Config:
         )
     settings = _values_of(saved, place)
     _require_whole(settings, list(_SECTIONS), place)
+    settings = _ADDED | settings
     return _build(settings, dict.fromkeys(settings, place))
 
 
@@ -190,12 +223,15 @@ def _values_of(content: Mapping[str, Any], place: str) -> dict[str, object]:
         for key, value in fields.items():
             settings[f"{section}.{key}"] = _checked(f"{section}.{key}", value, place)
     if "format" in content:
-        _require_whole(settings, [section for section in _SECTIONS if section in content], place)
+        sections = [section for section in _SECTIONS if section in content]
+        _require_whole(settings, sections, place)
+        settings = {name: value for name, value in _ADDED.items() if name.partition(".")[0] in sections} | settings
     return settings
 
 
 def _require_whole(settings: Mapping[str, object], sections: Sequence[str], place: str) -> None:
-    missing = [name for name in _NAMES if name.partition(".")[0] in sections and name not in settings]
+    known = {*settings, *_ADDED}
+    missing = [name for name in _NAMES if name.partition(".")[0] in sections and name not in known]
     if missing:
         raise ConfigError(
             f"{place} lacks {', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}.",

@@ -37,6 +37,7 @@ from glassformer.training.trainer import RunLength, Trainer, TrainerState
 
 __all__ = ["TrainingRequest", "run_training"]
 
+_UNSHARED: dict[str, Any] = {"all": "decoder", "decoder": "decoder", "inputs": "none", "none": "none"}
 QUICK_BUDGET_S = 2 * 3600  # up to this budget the vocabulary stays small
 
 
@@ -206,7 +207,7 @@ class _Run:
             model,
             vocab_size=tgt.vocab_size,
             src_vocab_size=None if is_shared else src.vocab_size,
-            tying=model.tying if is_shared or model.tying != "all" else "decoder",
+            tying=model.tying if is_shared else _UNSHARED[model.tying],
             pad_id=tgt.pad_id,
             bos_id=tgt.bos_id,
             eos_id=tgt.eos_id,
