@@ -28,7 +28,7 @@ Exported = tuple[ModelFolder, Path]
 
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    folder = folder_of("encoder-decoder", n_decoder_layers=1, max_positions=None, attention_dropout=0.5, dropout=0.5)
+    folder = folder_of("encoder-decoder", n_decoder_layers=2, max_positions=None, attention_dropout=0.5, dropout=0.5)
     out = tmp_path_factory.mktemp("translator")
     export_onnx(folder, out)
     return folder, out
@@ -85,7 +85,7 @@ def test_our_search_over_the_graphs_finds_the_same(translator: Exported) -> None
 
 @pytest.mark.parametrize("family", ["decoder-only", "encoder-only"])
 def test_the_other_families_float_and_int8(family: str, tmp_path: Path) -> None:
-    options = {"use_pooler": True, "n_segments": 2} if family == "encoder-only" else {"positions": "rotary"}
+    options = {"use_pooler": True, "n_segments": 2} if family == "encoder-only" else {"positions": "rotary", "n_decoder_layers": 2}
     folder = folder_of(family, **options)
     export_onnx(folder, tmp_path, quantize="int8")
     engine = OnnxEngine(tmp_path, folder)

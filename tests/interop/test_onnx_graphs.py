@@ -96,5 +96,6 @@ def test_every_axis_that_may_vary_has_a_name_and_examples_avoid_0_and_1() -> Non
             flat = [t for part in graph.example for t in (part if isinstance(part, list) else [part])]
             axes = [a for part in graph.axes for a in (part if isinstance(part, list) else [part])]
             assert len(flat) == len(axes) == len(graph.inputs)
+            assert len({id(tensor) for tensor in flat}) == len(flat)  # one given twice would be traced as one input
             for tensor, names in zip(flat, axes, strict=True):
                 assert names[0] == "batch" and all(tensor.shape[axis] > 1 for axis in names)

@@ -196,23 +196,18 @@ def _encoder_graph(file: str, model: EncoderDecoder | EncoderOnly, output: str) 
 
 def _decoder_graph(model: EncoderDecoder, *, has_past: bool) -> Graph:
     config = model.config
-    n_layers, heads = config.n_decoder_layers, (config.kv_heads, config.head_width)
+    n_layers = config.n_decoder_layers
     own = [f"{i}.decoder.{part}" for i in range(n_layers) for part in ("key", "value")]
     both = [
         f"{i}.{side}.{part}" for i in range(n_layers) for side in ("decoder", "encoder") for part in ("key", "value")
     ]
     given: Tensor | list[Tensor] = torch.randn(BATCH, SRC, config.d_model)
     given_axes: dict[int, str] | list[dict[int, str]] = {0: "batch", 1: "source"}
-    if has_past:
-        past, cross = (torch.randn(BATCH, heads[0], n, heads[1]) for n in (PAST, SRC))
-        given = [past.clone(), past.clone(), cross.clone(), cross.clone()] * n_layers
-        given_axes = [
-            {0: "batch", 2: "past"},
-            {0: "batch", 2: "past"},
-            {0: "batch", 2: "source"},
-            {0: "batch", 2: "source"},
-        ]
-        given_axes = given_axes * n_layers
+    if has_past:  # a tensor each: one that is given twice would be one input
+        lengths = {"past": PAST, "source": SRC}
+        axes = ["past", "past", "source", "source"] * n_layers
+        given = [torch.randn(BATCH, config.kv_heads, lengths[name], config.head_width) for name in axes]
+        given_axes = [{0: "batch", 2: name} for name in axes]
     ids, mask = torch.ones(BATCH, TGT, dtype=torch.int64), torch.ones(BATCH, SRC, dtype=torch.int64)
     return Graph(
         file="decoder_with_past_model.onnx" if has_past else "decoder_model.onnx",
