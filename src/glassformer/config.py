@@ -18,6 +18,7 @@ __all__ = [
     "GenerationConfig",
     "ModelConfig",
     "PhrasebookConfig",
+    "ServeConfig",
     "TaskConfig",
     "TokenizerConfig",
     "TrainingConfig",
@@ -535,6 +536,41 @@ class PhrasebookConfig:
     valid_rows: int = 1000  # pairs of held-out combinations for validation
     test_rows: int = 2000  # pairs of held-out combinations for the test
     seed: int = 1  # seed of the sentences and of what is held out
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """`glassformer serve`: where it listens and what it bears. Each field is a flag and GLASSFORMER_<NAME>."""
+
+    host: str = "127.0.0.1"  # address to listen on; 0.0.0.0: every network, with keys or behind a proxy
+    port: int = 5000  # port to listen on; 0: a free one
+    hosts: tuple[str, ...] = ()  # Host names of this server; unset: this machine's own on 127.0.0.1, else any
+    cors: tuple[str, ...] = ()  # web origins whose pages may read answers, such as https://example.org; *: all
+    keys: str | None = None  # file with one API key a line; unset: no key is asked for
+    rate: int = 0  # requests a minute of one key, or of one address where no key is asked for; 0: no limit
+    max_body_bytes: int = 1_048_576  # bytes of a request's body
+    max_chars: int = 50_000  # characters of all texts of a request
+    max_items: int = 128  # texts of a request
+    max_alternatives: int = 10  # alternatives of a text; also n and the beam
+    max_tokens: int = 32_768  # texts x n x tokens that a request may ask for
+    max_waiting: int = 2048  # sequences that wait for one model; more are sent away with 503
+    max_connections: int = 1000  # connections at one time
+    timeout_s: float = 120.0  # seconds for the answer to a request
+    read_timeout_s: float = 10.0  # seconds for a client to send its headers, and again for its body
+    drain_s: float = 30.0  # seconds for requests to end after SIGTERM
+    batch_tokens: int = 4096  # tokens times hypotheses decoded together
+    batch_wait_s: float = 0.002  # seconds that an idle model waits for company of a first request
+    threads: int | None = None  # threads of the matrix products of each model; unset: torch's choice, shared out
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port < 65536, f"port={self.port} is no port.", "0 to 65535 was expected.", "Use 5000, say.")
+        counts = ("max_body_bytes", "max_chars", "max_items", "max_tokens", "max_waiting", "max_connections")
+        _require_at_least(self, 1, *counts, "batch_tokens", "threads")
+        _require_at_least(self, 0, "rate", "max_alternatives")
+        for name in ("timeout_s", "read_timeout_s", "drain_s", "batch_wait_s"):
+            value = getattr(self, name)
+            is_right = 0 <= value < math.inf and (value > 0 or name == "batch_wait_s")
+            _require(is_right, f"{name}={value} is out of range.", "Finite seconds were expected.", f"Change {name}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -147,7 +147,7 @@ def test_each_part_of_a_long_text_has_the_prefix_and_fits() -> None:
     plain = make_translator()
     model = Translator(plain.model, tokenizer(), tokenizer(), plain.generation, max_src_tokens=25, prefix="say it: ")
     text = "my aunt looked for a house. " * 6
-    lines = model._segments(text, False)
+    lines = model.segments(text)
     assert len(lines) == 1 and len(lines[0]) > 1
     assert max(model._n_tokens(part) for part in lines[0]) <= 25
 
@@ -214,8 +214,8 @@ def test_stored_sources_are_those_of_use(folder: Path) -> None:
         assert [*store.src(i).tolist(), model.src_tokenizer.eos_id] == ids
 
 
-def test_validation_reads_texts_as_use_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole, and without a second prefix."""
+def test_validation_reads_texts_as_use_does(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a whole where they have several lines, and without a second prefix."""
     seen: list[list[int]] = []
     decode = Translator._decode
 
@@ -224,11 +224,14 @@ def test_validation_reads_texts_as_use_does(folder: Path, monkeypatch: pytest.Mo
         return decode(self, sources, *rest)
 
     monkeypatch.setattr(Translator, "_decode", spy)
-    saved, store = load_model_folder(folder / "run"), TokenStore.open(folder / "run" / "data" / "valid")
+    saved = load_model_folder(folder / "run")
+    (tmp_path / "data.jsonl").write_text(json.dumps({"src": "a house\nmy aunt", "tgt": "a house"}), encoding="utf-8")
+    reader = PairReader([str(tmp_path / "data.jsonl")])
+    form = SourceForm(prefix="summarize: ", is_cut=True)
+    store = prepare(reader, saved.tokenizer, saved.tokenizer, tmp_path / "store", saved.config.data, form=form)
     validate = TranslationValidator(store, saved.config, saved.src_tokenizer, saved.tokenizer, say=lambda text: None)
     validate(saved.model)
-    rows = range(len(store)) if len(store) <= saved.config.validation.bleu_rows else (0, 2)
-    assert sorted(seen) == sorted([*store.src(i).tolist(), saved.tokenizer.eos_id] for i in rows)
+    assert seen == [saved.tokenizer.encode("summarize: a house\nmy aunt", add_eos=True)]
 
 
 def test_commands_on_a_model_of_summaries(

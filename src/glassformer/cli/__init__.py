@@ -29,6 +29,7 @@ COMMANDS = {
     "perplexity": "How well a decoder-only model predicts texts: per token, word and byte.",
     "phrasebook": "Write the embedded English-French phrasebook.",
     "search": "Find the lines of an index that are nearest to a query.",
+    "serve": "Serve models over HTTP, as LibreTranslate, DeepL and OpenAI do.",
     "train": "Train a model from pairs of sentences.",
     "translate": "Translate a text, a file or standard input.",
 }

@@ -17,7 +17,7 @@ Ties: of equal sums the hypothesis that stood higher a step before comes first; 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -138,7 +138,9 @@ class _Pools:
         return self.penalty.best_score(best_total, length, limit) <= self.worst_score(item)
 
 
-def beam_search(decoding: Decoding, logits: Tensor, terms: Terms, *, beam_size: int, n_best: int) -> list[Hypothesis]:
+def beam_search(
+    decoding: Decoding, logits: Tensor, terms: Terms, *, beam_size: int, n_best: int
+) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Finds the best outputs of each item.
 
     Args:
@@ -146,8 +148,9 @@ def beam_search(decoding: Decoding, logits: Tensor, terms: Terms, *, beam_size: 
         logits: [A, V] of the first new token.
         terms: Rules, ends and score; every row is another item.
 
-    Returns:
-        For each item in turn up to `n_best` different hypotheses, scores non-increasing.
+    Yields:
+        Each item as soon as it is done, with up to `n_best` different hypotheses, scores non-increasing. An item that
+        nobody wants any more leaves without.
 
     Raises:
         GenerationError: Logits are not finite, or the rules leave an item no token.
@@ -170,12 +173,14 @@ def beam_search(decoding: Decoding, logits: Tensor, terms: Terms, *, beam_size: 
             for a, item in enumerate(beams.items)
             if not is_cut[a] and not pools.is_final(item, totals[a][candidates.n_ending], length, limit.limits[a])
         ]
+        for item in sorted(set(beams.items) - {beams.items[a] for a in keep}):
+            yield item, pools.best(item)
+        keep = [a for a in keep if terms.wants(beams.items[a])]
         if not keep:
-            break
+            return
         rows = beams.advance(candidates, keep)
         if not is_identity(rows, len(logits)):
             decoding.select(rows)
             rules.select(rows)
         limit.select(keep)
         logits = decoding.step(beams.ids[:, -1])
-    return [hypothesis for item in terms.items for hypothesis in pools.best(item)]

@@ -91,7 +91,8 @@ def decode_steps(decoding: Decoding, logits: Tensor, terms: Terms, choose: Choos
         choose: Takes the logits after the rules.
 
     Yields:
-        At each step one token for each row that is not done yet. Stop asking, and nothing more is computed.
+        At each step one token for each row that is not done yet. Stop asking, and nothing more is computed. A row
+        that nobody wants any more leaves without an end.
 
     Raises:
         GenerationError: Logits are not finite, or the rules leave no token.
@@ -106,7 +107,9 @@ def decode_steps(decoding: Decoding, logits: Tensor, terms: Terms, choose: Choos
         ids = torch.cat([ids, tokens[:, None]], 1)
         reasons = _finish_reasons(terms, rows, tokens, ids.shape[1])
         yield [Made(*parts) for parts in zip(rows, tokens.tolist(), log_probs[:, 0].tolist(), reasons, strict=True)]
-        keep = [place for place, reason in enumerate(reasons) if reason is None]
+        keep = [
+            place for place, reason in enumerate(reasons) if reason is None and terms.wants(terms.items[rows[place]])
+        ]
         if not keep:
             return
         if len(keep) < len(rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ from glassformer.generation.processors import (
 from glassformer.generation.sampling import Chooser, Greedy, Made, Sampler, decode_rows, decode_steps
 from glassformer.generation.terms import Terms
 
-__all__ = ["build_filters", "build_rules", "generate", "generate_steps"]
+__all__ = ["build_filters", "build_rules", "generate", "generate_items", "generate_steps"]
 
 
 def build_rules(
@@ -110,12 +111,40 @@ def generate(
         return results
     logits, terms = _begun(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced, stop)
     if config.do_sample or config.beam_size == 1:
-        found = decode_rows(decoding, logits, terms, _chooser(config, items, n_draws, seeds or range(len(limits))))
+        chooser = _chooser(config, items, n_draws, seeds or range(len(limits)))
+        for hypothesis in decode_rows(decoding, logits, terms, chooser):
+            results[hypothesis.item].append(hypothesis)
     else:
-        found = beam_search(decoding, logits, terms, beam_size=config.beam_size, n_best=config.n_best)
-    for hypothesis in found:
-        results[hypothesis.item].append(hypothesis)
+        for item, found in beam_search(decoding, logits, terms, beam_size=config.beam_size, n_best=config.n_best):
+            results[item] = found
     return results
+
+
+def generate_items(
+    decoding: Decoding,
+    prefix: Tensor,
+    config: GenerationConfig,
+    *,
+    eos_ids: Sequence[int],
+    max_new_tokens: Tensor,
+    forbidden_ids: Sequence[int] = (),
+    is_wanted: Callable[[int], bool] | None = None,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """`generate` by beam search, each item as soon as it is done: (item, its hypotheses).
+
+    Args: as for `generate`; each limit is at least 1, and
+        is_wanted: Item -> whether it is to go on. Asked at each step; an item that is not leaves without a result.
+    """
+    limits: list[int] = max_new_tokens.tolist()
+    forced = _forced(config, None, limits)
+
+    @torch.no_grad()
+    def items() -> Iterator[tuple[int, list[Hypothesis]]]:
+        logits, terms = _begun(decoding, prefix, config, range(len(limits)), limits, eos_ids, forbidden_ids, forced)
+        terms = replace(terms, is_wanted=is_wanted)
+        yield from beam_search(decoding, logits, terms, beam_size=config.beam_size, n_best=config.n_best)
+
+    return items()
 
 
 def generate_steps(
@@ -127,10 +156,11 @@ def generate_steps(
     max_new_tokens: Tensor,
     forbidden_ids: Sequence[int] = (),
     seeds: Sequence[int] | None = None,
+    is_wanted: Callable[[int], bool] | None = None,
 ) -> Iterator[list[Made]]:
     """`generate`, one output for each item, token by token: the same tokens, as soon as they are made.
 
-    Args: as for `generate`; each limit is at least 1.
+    Args: as for `generate`, and for `generate_items`; each limit is at least 1.
 
     Raises:
         ConfigError: The config asks for beam search, whose first token is known last, or for several outputs.
@@ -148,6 +178,7 @@ def generate_steps(
     @torch.no_grad()
     def steps() -> Iterator[list[Made]]:
         logits, terms = _begun(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced)
+        terms = replace(terms, is_wanted=is_wanted)
         yield from decode_steps(decoding, logits, terms, _chooser(config, items, 1, seeds or items))
 
     return steps()

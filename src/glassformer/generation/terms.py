@@ -21,3 +21,8 @@ class Terms:
     limit: LengthStop  # most new tokens of each row, at least 1
     penalty: LengthPenalty  # what makes a score of a sum
     stop: Callable[[int, int], bool] | None = None  # (row, its next token) -> whether its text ends there
+    is_wanted: Callable[[int], bool] | None = None  # item -> whether somebody still waits for it; asked at each step
+
+    def wants(self, item: int) -> bool:
+        """Whether an item is to go on."""
+        return self.is_wanted is None or self.is_wanted(item)

@@ -74,7 +74,7 @@ class CTranslate2Translator(Translator):
     def _decode(
         self, sources: list[list[int]], texts: list[str], generation: GenerationConfig
     ) -> list[list[Hypothesis]]:
-        limits = [self._limit(len(source), generation) for source in sources]
+        limits = [self.limit(len(source), generation) for source in sources]
         options = search_options(generation, [self.names[i] for i in self.forbidden_ids])
         ids_of = {name: i for i, name in enumerate(self.names)}
         penalty = LengthPenalty(generation.length_penalty, generation.alpha)

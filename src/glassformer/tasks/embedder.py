@@ -83,15 +83,19 @@ class Embedder:
             ConfigError: width lies outside 1 to D.
             TokenizerError: A text holds half a surrogate pair.
         """
+        self.check_width(width)
+        ids = self.encode(texts, on_cut=on_cut)
+        vectors = embed_ids(self.model, ids, batch_tokens=batch_tokens, on_progress=on_progress)
+        return vectors if width is None else self.shortened(vectors, width)
+
+    def check_width(self, width: int | None) -> None:
+        """Raises ConfigError when a width lies outside 1 to D."""
         if width is not None and not 1 <= width <= self.width:
             raise ConfigError(
                 f"width={width} was asked of vectors of {self.width} features.",
                 f"1 to {self.width} was expected.",
                 "Leave width out for the whole vector.",
             )
-        ids = self.encode(texts, on_cut=on_cut)
-        vectors = embed_ids(self.model, ids, batch_tokens=batch_tokens, on_progress=on_progress)
-        return vectors if width is None else self._shortened(vectors, width)
 
     def encode(self, texts: Sequence[str], *, on_cut: Callable[[int], None] | None = None) -> list[list[int]]:
         """The ids that the model reads: begin where it has one, text, end; at most max_tokens of them."""
@@ -104,7 +108,8 @@ class Embedder:
             framed.append([*start, *ids[:room], self.tokenizer.eos_id])
         return framed
 
-    def _shortened(self, vectors: Vectors, width: int) -> Vectors:
+    def shortened(self, vectors: Vectors, width: int) -> Vectors:
+        """The first features of each vector, brought to length 1 again where the model normalises."""
         part = vectors[:, :width]
         if not self.model.config.is_normalized:
             return np.ascontiguousarray(part)

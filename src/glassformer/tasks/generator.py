@@ -97,7 +97,7 @@ class TextGenerator:
         generation = generation or self.generation
         rows = [self.prompt_ids(prompt) for prompt in _checked(prompts)]
         seeds = _checked_seeds(seeds, prompts)
-        limits = [self._limit(len(ids), generation) for ids in rows]
+        limits = [self.limit(len(ids), generation) for ids in rows]
         n_rows = generation.n_best if generation.do_sample else generation.beam_size
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]) + limits[i], reverse=True)
         found: dict[int, Completion] = {}
@@ -105,13 +105,13 @@ class TextGenerator:
             size = max(1, batch_tokens // ((len(rows[order[0]]) + limits[order[0]]) * n_rows))
             batch, order = order[:size], order[size:]
             made = generate(
-                *self._decoding([rows[i] for i in batch], [limits[i] for i in batch]),
+                *self.decoding([rows[i] for i in batch], [limits[i] for i in batch]),
                 generation,
                 eos_ids=[self.tokenizer.eos_id],
                 forbidden_ids=self.forbidden_ids,
                 max_new_tokens=torch.tensor([limits[i] for i in batch]),
                 seeds=[seeds[i] for i in batch],
-                stop=StopStrings(_checked(stop), self._bytes_of) if stop else None,
+                stop=StopStrings(_checked(stop), self.bytes_of) if stop else None,
             )
             found |= {i: self._completion(hypotheses, stop) for i, hypotheses in zip(batch, made, strict=True)}
             if on_progress is not None:
@@ -134,9 +134,9 @@ class TextGenerator:
         """
         generation = generation or self.generation
         ids = self.prompt_ids(prompt)
-        limit = self._limit(len(ids), generation)
+        limit = self.limit(len(ids), generation)
         steps = generate_steps(
-            *self._decoding([ids], [limit]),
+            *self.decoding([ids], [limit]),
             generation,
             eos_ids=[self.tokenizer.eos_id],
             forbidden_ids=self.forbidden_ids,
@@ -144,7 +144,7 @@ class TextGenerator:
             seeds=[seed_of(prompt) if seed is None else seed],
         )
         penalty = LengthPenalty(generation.length_penalty, generation.alpha)
-        return CompletionStream(steps if limit else iter(()), self._bytes_of, penalty, _checked(stop))
+        return CompletionStream(steps if limit else iter(()), self.bytes_of, penalty, _checked(stop))
 
     def score(
         self,
@@ -174,10 +174,11 @@ class TextGenerator:
         """The tokens that the model reads for a prompt, one at least."""
         return self.tokenizer.encode(prompt, add_bos=self.model.config.use_bos) or [self.model.config.bos_id]
 
-    def _bytes_of(self, token: int) -> bytes:
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes that a token stands for."""
         return self.tokenizer.bytes_of([token])[0]
 
-    def _limit(self, n_prompt: int, generation: GenerationConfig) -> int:
+    def limit(self, n_prompt: int, generation: GenerationConfig) -> int:
         """Most new tokens after a prompt of n_prompt tokens."""
         limit = generation.max_new_tokens
         if limit is None:
@@ -193,7 +194,7 @@ class TextGenerator:
             )
         return min(limit, bound - n_prompt)
 
-    def _decoding(self, rows: Sequence[Sequence[int]], limits: Sequence[int]) -> tuple[ModelDecoding, Tensor]:
+    def decoding(self, rows: Sequence[Sequence[int]], limits: Sequence[int]) -> tuple[ModelDecoding, Tensor]:
         """The prompts as one batch, padded on the left so that all go on at the same place."""
         device = self.model.decoder.embedding.tokens.weight.device
         width = max(map(len, rows))
@@ -203,13 +204,13 @@ class TextGenerator:
         return ModelDecoding(self.model, max_length=width + max(limits), prefix_mask=mask), prefix
 
     def _completion(self, hypotheses: list[Hypothesis], stop: Sequence[str]) -> Completion:
-        best, *others = [Completion.of(hypothesis, self._bytes_of, stop) for hypothesis in hypotheses]
+        best, *others = [Completion.of(hypothesis, self.bytes_of, stop) for hypothesis in hypotheses]
         return replace(best, alternatives=others)
 
     def _score(self, text: str, ids: list[int], log_probs: list[float]) -> TextScore:
         n_bytes = len(text.encode())
         if text and not self.model.config.use_bos:
-            n_bytes -= min(n_bytes, len(self._bytes_of(ids[0])))
+            n_bytes -= min(n_bytes, len(self.bytes_of(ids[0])))
         meter = LossMeter()
         meter.add(-math.fsum(log_probs), len(log_probs), n_words=len(text.split()), n_bytes=n_bytes)
         return TextScore(ids[len(ids) - len(log_probs) :], log_probs, meter)

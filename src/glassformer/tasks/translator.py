@@ -25,7 +25,7 @@ from glassformer.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Alignment", "Translation", "Translator"]
+__all__ = ["Alignment", "Translation", "Translator", "join_lines"]
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,10 @@ class Translator:
             LengthError: With is_strict, a text is longer than the model takes.
         """
         generation = generation or self.generation
-        plans = [self._segments(text, is_strict) for text in texts]
+        plans = [self.segments(text, is_strict) for text in texts]
         segments = [segment for plan in plans for line in plan for segment in line]
         outputs = iter(self._translate_segments(segments, generation, batch_tokens, on_progress))
-        return [_join([[next(outputs) for _ in line] for line in plan]) for plan in plans]
+        return [join_lines([[next(outputs) for _ in line] for line in plan]) for plan in plans]
 
     def align(self, text: str, translation: Translation) -> Alignment:
         """Cross-attention of a translation that this translator made of a (short) text, by the reference equation."""
@@ -168,7 +168,7 @@ class Translator:
         """What the search asks for its votes: src [B, S], at most max_length target tokens a row."""
         return ModelDecoding(self.model, max_length=max_length, src=src)
 
-    def _segments(self, text: str, is_strict: bool) -> list[list[str]]:
+    def segments(self, text: str, is_strict: bool = False) -> list[list[str]]:
         """Lines, each as the segments to translate; a blank line has none. A text that is read whole is one line."""
         lines, how = [], "cut" if self.is_whole else "split at sentence ends"
         for line in map(str.strip, [text] if self.is_whole else text.split("\n")):
@@ -212,7 +212,7 @@ class Translator:
             size = max(1, batch_tokens // (longest * n_rows))
             batch, order = order[:size], order[size:]
             found = self._decode([sources[i] for i in batch], [segments[i] for i in batch], generation)
-            outputs |= {i: self._translation(hypotheses) for i, hypotheses in zip(batch, found, strict=True)}
+            outputs |= {i: self.translation_of(hypotheses) for i, hypotheses in zip(batch, found, strict=True)}
             if on_progress is not None:
                 on_progress(len(outputs))
         n_unread = [len(ids) - len(cut) for ids, cut in zip(whole, sources, strict=True)]
@@ -221,11 +221,9 @@ class Translator:
     def _decode(
         self, sources: list[list[int]], texts: list[str], generation: GenerationConfig
     ) -> list[list[Hypothesis]]:
-        limits = [self._limit(len(source), generation) for source in sources]
-        device = self.model.decoder.embedding.tokens.weight.device
+        limits = [self.limit(len(source), generation) for source in sources]
         return generate(
-            self.new_decoding(self._padded(sources).to(device), max(limits) + 1),
-            torch.full((len(sources), 1), self.model.config.bos_id, device=device),
+            *self.decoding(sources, limits),
             generation,
             eos_ids=[self.tokenizer.eos_id],
             forbidden_ids=self.forbidden_ids,
@@ -233,7 +231,7 @@ class Translator:
             seeds=[seed_of(text) for text in texts] if generation.do_sample else None,
         )
 
-    def _limit(self, n_src: int, generation: GenerationConfig) -> int:
+    def limit(self, n_src: int, generation: GenerationConfig) -> int:
         """Most target tokens for a source of n_src tokens; depends on this source alone."""
         limit = generation.max_new_tokens
         if limit is None:
@@ -241,11 +239,20 @@ class Translator:
         bound = self.model.config.max_positions
         return limit if bound is None else min(limit, bound)
 
-    def _padded(self, sources: list[list[int]]) -> Tensor:
+    def decoding(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> tuple[Decoding, Tensor]:
+        """The sources as one batch, and the start tokens [B, 1] that their outputs follow on."""
+        device = self.model.decoder.embedding.tokens.weight.device
         rows = [torch.tensor(source) for source in sources]
-        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.src_tokenizer.pad_id)
+        src = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.src_tokenizer.pad_id)
+        start = torch.full((len(sources), 1), self.model.config.bos_id, device=device)
+        return self.new_decoding(src.to(device), max(limits) + 1), start
 
-    def _translation(self, hypotheses: list[Hypothesis]) -> Translation:
+    def source_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """What the model reads for each segment: at most max_src_tokens ids."""
+        return [self._cut(ids) for ids in self._encode(list(texts))]
+
+    def translation_of(self, hypotheses: list[Hypothesis]) -> Translation:
+        """The translation of one segment: the best hypothesis, with the others as its alternatives."""
         best, *others = [
             Translation(
                 text=self.tokenizer.decode(hypothesis.ids),
@@ -261,7 +268,7 @@ class Translator:
         return replace(best, alternatives=others)
 
 
-def _join(lines: list[list[Translation]]) -> Translation:
+def join_lines(lines: list[list[Translation]]) -> Translation:
     """One translation from those of a text's lines and segments."""
     parts = [part for line in lines for part in line]
     if not parts:

@@ -1,0 +1,1 @@
+"""One server for trained models, behind protocols that clients already speak."""

@@ -1,0 +1,252 @@
+"""OpenAI's protocol: /v1/models, /v1/completions, /v1/chat/completions, /v1/embeddings."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, Field
+
+from glassformer.serve.batcher import Item
+from glassformer.serve.chat import ChatFields, as_chat, as_completion
+from glassformer.serve.completions import Choice, CompletionFields, Work, work_for
+from glassformer.serve.fields import Fields, read_fields
+from glassformer.serve.limits import bearer, check_texts
+from glassformer.serve.models import ServedModel
+from glassformer.serve.refusal import Refusal, refusal_of
+from glassformer.serve.service import Service, ignored_header, request_body
+from glassformer.tasks.embedder import Embedder
+from glassformer.tasks.generator import TextGenerator
+from glassformer.tasks.translator import Translator
+
+__all__ = ["build_router"]
+
+LOGGER = logging.getLogger("glassformer.serve")
+JSON = "application/json"
+LOWEST = -9999.0  # stands for minus infinity, which JSON has not
+
+Shape = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class EmbeddingFields(BaseModel):
+    """Fields of /v1/embeddings."""
+
+    model: str = Field(description="Name of the model; see /v1/models.")
+    input: str | list[str] = Field(description="Text, or texts.")
+    encoding_format: Literal["float", "base64"] | None = Field(None, description="base64: little-endian float32.")
+    dimensions: int | None = Field(None, ge=1, description="Keep so many features.")
+    user: str | None = Field(None, description="Not read.")
+
+
+def build_router(service: Service) -> APIRouter:
+    """The routes of the protocol."""
+
+    async def admit(request: Request) -> None:
+        refusal = Refusal(401, "Incorrect API key provided.", code="invalid_api_key")
+        service.admit(request, bearer(request), missing=refusal, wrong=refusal)
+
+    router = APIRouter(prefix="/v1", dependencies=[Depends(admit)])
+
+    @router.get("/models")
+    async def models() -> dict[str, Any]:
+        """The models."""
+        return {"object": "list", "data": [described(model) for model in service.models.all.values()]}
+
+    @router.get("/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        """One model."""
+        return described(find(service, name))
+
+    @router.post("/completions", openapi_extra=request_body(CompletionFields, JSON))
+    async def completions(request: Request) -> Response:
+        """Continue prompts with a language model, or translate them with a translator."""
+        raw = await read_fields(request, takes_form=False)
+        refuse_ids(raw, "prompt")
+        fields = raw.checked(CompletionFields)
+        return await completed(service, fields, ignored_header(raw, CompletionFields), lambda answer: answer)
+
+    @router.post("/chat/completions", openapi_extra=request_body(ChatFields, JSON))
+    async def chat(request: Request) -> Response:
+        """Translate the last message of the user."""
+        raw = await read_fields(request, takes_form=False)
+        fields = raw.checked(ChatFields)
+        if not isinstance(find(service, fields.model).task, Translator):
+            raise Refusal(400, f"model: {fields.model} has no chat format. Use /v1/completions.", param="model")
+        return await completed(service, as_completion(fields), ignored_header(raw, ChatFields), as_chat)
+
+    @router.post("/embeddings", openapi_extra=request_body(EmbeddingFields, JSON))
+    async def embeddings(request: Request) -> JSONResponse:
+        """One vector for each text."""
+        raw = await read_fields(request, takes_form=False)
+        refuse_ids(raw, "input")
+        content = await embedded(service, raw.checked(EmbeddingFields))
+        return JSONResponse(content, headers=ignored_header(raw, EmbeddingFields))
+
+    return router
+
+
+def find(service: Service, name: str) -> ServedModel:
+    """The model of a name; Refusal 404."""
+    if name not in service.models.all:
+        known = ", ".join(service.models.all)
+        raise Refusal(404, f"The model {name[:80]!r} does not exist. There are: {known}.", param="model",
+                      code="model_not_found")  # fmt: skip
+    return service.models.all[name]
+
+
+def described(model: ServedModel) -> dict[str, Any]:
+    """A model, as /v1/models has it, with what it does."""
+    kind = {Translator: "translate", TextGenerator: "generate", Embedder: "embed"}[type(model.task)]
+    config = model.task.model.config
+    content = {"id": model.name, "object": "model", "created": model.created, "owned_by": "glassformer"}
+    content |= {"task": kind, "max_model_len": config.max_positions}
+    if model.direction:
+        content |= {"source": model.direction[0], "target": model.direction[1]}
+    if isinstance(model.task, Embedder):
+        content |= {"dimensions": model.task.width, "pooling": config.pooling, "normalized": config.is_normalized}
+    return content
+
+
+def refuse_ids(raw: Fields, name: str) -> None:
+    """Refuses token ids, which belong to another vocabulary than the model's."""
+    value = raw.values.get(name)
+    if isinstance(value, list) and value and not any(isinstance(part, str) for part in value):
+        raise Refusal(
+            400, f"{name}: token ids of another vocabulary mean nothing here. Send text "
+            "(LangChain: check_embedding_ctx_length=False).", param=name,
+        )  # fmt: skip
+
+
+async def completed(service: Service, fields: CompletionFields, headers: dict[str, str], shape: Shape) -> Response:
+    """The answer, whole or as a stream, in the shape of the endpoint."""
+    model = find(service, fields.model)
+    work = await asyncio.to_thread(work_for, service.config, model, fields)
+    head = {
+        "id": f"cmpl-{secrets.token_hex(12)}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": model.name,
+    }
+    if fields.stream:
+        with_usage = bool((fields.stream_options or {}).get("include_usage"))
+        chunks = streamed(service, model, work, head, shape, with_usage, fields.logprobs is not None)
+        first = await anext(chunks)  # what fails before it has a status of its own
+        return StreamingResponse(_chained(first, chunks), media_type="text/event-stream", headers=headers)
+    with model.submit(work.items) as job:
+        choices = work.choices(await job.results())
+    n_made = sum(len(choice.tokens) for choice in choices)
+    service.models.count(model, work.items, n_made)
+    answer = head | {
+        "choices": [choice_content(model, choice, fields.logprobs is not None) for choice in choices],
+        "usage": usage(work, n_made),
+    }
+    return JSONResponse(shape(answer), headers=headers)
+
+
+async def streamed(
+    service: Service,
+    model: ServedModel,
+    work: Work,
+    head: dict[str, Any],
+    shape: Shape,
+    with_usage: bool,
+    with_log_probs: bool,
+) -> AsyncIterator[str]:
+    """Server-sent events. A failure after the first one is an event too, since the status has been sent."""
+    n_made, is_first = 0, True
+    with model.submit(work.items) as job:
+        try:
+            async for choice in work.pieces(job):
+                n_made += len(choice.tokens)
+                yield _event(shape(head | {"choices": [choice_content(model, choice, with_log_probs)]}))
+                is_first = False
+        except Exception as error:
+            if is_first:
+                raise
+            LOGGER.error("failure in a stream", extra={"error": type(error).__name__})
+            refusal = error if isinstance(error, Refusal) else refusal_of(error)
+            yield _event(refusal.body("/v1/"))
+            return
+    service.models.count(model, work.items, n_made)
+    if with_usage:
+        yield _event(shape(head | {"choices": [], "usage": usage(work, n_made)}))
+    yield "data: [DONE]\n\n"
+
+
+async def _chained(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
+    yield first
+    async for chunk in rest:
+        yield chunk
+
+
+def _event(content: dict[str, Any]) -> str:
+    return f"data: {json.dumps(content, ensure_ascii=False, allow_nan=False)}\n\n"
+
+
+def usage(work: Work, n_made: int) -> dict[str, int]:
+    """Tokens read and made."""
+    return {"prompt_tokens": work.n_read, "completion_tokens": n_made, "total_tokens": work.n_read + n_made}
+
+
+def choice_content(model: ServedModel, choice: Choice, with_log_probs: bool) -> dict[str, Any]:
+    """A choice, with the log-probabilities of its tokens where they are asked for."""
+    content = {"index": choice.index, "text": choice.text, "logprobs": None, "finish_reason": choice.finish_reason}
+    if with_log_probs and not isinstance(model.task, Embedder):
+        tokens = [b.decode("utf-8", "replace") for b in model.task.tokenizer.bytes_of(choice.tokens)]
+        offsets = [sum(map(len, tokens[:i])) for i in range(len(tokens))]
+        log_probs = [max(log_prob, LOWEST) for log_prob in choice.log_probs]
+        content["logprobs"] = {
+            "tokens": tokens,
+            "token_logprobs": log_probs,
+            "top_logprobs": [{token: log_prob} for token, log_prob in zip(tokens, log_probs, strict=True)],
+            "text_offset": offsets,
+        }
+    return content
+
+
+async def embedded(service: Service, fields: EmbeddingFields) -> dict[str, Any]:
+    """The answer to /v1/embeddings."""
+    model = find(service, fields.model)
+    task = model.task
+    if not isinstance(task, Embedder):
+        raise Refusal(400, f"model: {model.name} makes no embeddings.", param="model")
+    texts = [fields.input] if isinstance(fields.input, str) else fields.input
+    if not texts:
+        raise Refusal(400, "input: at least one text was expected.", param="input")
+    check_texts(service.config, texts, status=400, param="input")
+    rows = await asyncio.to_thread(task.encode, texts, on_cut=_refuse_long(task))
+    items = [Item(ids=ids, size=len(ids)) for ids in rows]
+    task.check_width(fields.dimensions)
+    with model.submit(items) as job:
+        vectors = task.shortened(np.stack(await job.results()), fields.dimensions or task.width)
+    service.models.count(model, items, 0)
+    data = [
+        {"object": "embedding", "index": i, "embedding": _encoded(vector, fields.encoding_format)}
+        for i, vector in enumerate(vectors)
+    ]
+    n_read = sum(map(len, rows))
+    usage = {"prompt_tokens": n_read, "total_tokens": n_read}
+    return {"object": "list", "model": model.name, "data": data, "usage": usage}
+
+
+def _refuse_long(task: Embedder) -> Callable[[int], None]:
+    def refuse(i: int) -> None:
+        raise Refusal(400, f"input: text {i} has more than the {task.max_tokens} tokens that are read.", param="input")
+
+    return refuse
+
+
+def _encoded(vector: Any, encoding: str | None) -> str | list[float]:
+    if encoding == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    numbers: list[float] = vector.tolist()
+    return numbers

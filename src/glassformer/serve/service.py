@@ -1,0 +1,56 @@
+"""What the protocols share: the models, the limits, the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import Request
+from pydantic import BaseModel
+
+from glassformer.config import ServeConfig
+from glassformer.serve.fields import Fields
+from glassformer.serve.limits import Keys, RateLimit
+from glassformer.serve.metrics import Metrics
+from glassformer.serve.models import Models
+from glassformer.serve.refusal import Refusal
+
+__all__ = ["Service", "ignored_header", "request_body"]
+
+
+class Service:
+    """One server's state."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self.models = Models(config, self.metrics)
+        self.keys = Keys.load(config.keys)
+        self.rate = RateLimit(config.rate)
+        self.is_ready = False
+
+    def admit(self, request: Request, key: str | None, *, missing: Refusal, wrong: Refusal) -> None:
+        """Lets a request in that has a right key, is not one too many, and finds the models loaded.
+
+        Raises:
+            Refusal: `missing` or `wrong`; 429; 503.
+        """
+        if self.keys and key is None:
+            raise missing
+        if not self.keys.allow(key):
+            raise wrong
+        address = request.client.host if request.client else ""
+        self.rate.take(f"key {key}" if self.keys else address)
+        if not self.is_ready:
+            raise Refusal(503, "The models are being loaded.", code="loading", retry_after_s=2)
+
+
+def ignored_header(fields: Fields, model: type[BaseModel]) -> dict[str, str]:
+    """The header that lists the fields which were not read, if there were any."""
+    names: Sequence[str] = fields.ignored(model)
+    return {"X-Ignored-Fields": ", ".join(names)} if names else {}
+
+
+def request_body(model: type[BaseModel], *types: str) -> dict[str, object]:
+    """The part of an OpenAPI description that tells the fields of a body."""
+    schema = model.model_json_schema()
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in types}}}
