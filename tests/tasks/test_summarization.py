@@ -19,11 +19,12 @@ from glassformer.data.prepare import SourceForm, _SourceShape, prepare
 from glassformer.data.store import TokenLists, TokenStore
 from glassformer.errors import LengthError
 from glassformer.phrasebook import generate
-from glassformer.resolve import resolve
+from glassformer.resolve import Resolved, resolve
 from glassformer.tasks import Translator
 from glassformer.tasks.model_folder import load_model_folder
 from glassformer.tasks.run_folder import TrainingRequest
-from glassformer.tasks.summarization import summary_settings
+from glassformer.tasks.summarization import SummarizationTask, summary_settings
+from glassformer.tasks.task import Tokenizers
 from glassformer.tasks.training_run import run_training
 from glassformer.tasks.validation import TranslationValidator
 from glassformer.text.readers import PairReader
@@ -113,7 +114,7 @@ def summarizer(max_tokens: int, prefix: str = "") -> Translator:
 
 def test_text_is_read_whole_and_cut_at_its_end() -> None:
     text = "my aunt looked for a house\nyour doctor is not cold. " * 4
-    ids = tokenizer().encode(text.strip(), add_eos=True)
+    ids = tokenizer().encode(text.strip().replace("\n", " "), add_eos=True)
     model = summarizer(20)
     found = model.translate([text, "a house", " \n "])
     assert [each.n_unread_tokens for each in found] == [len(ids) - 20, 0, 0]
@@ -225,13 +226,20 @@ def test_validation_reads_texts_as_use_does(folder: Path, tmp_path: Path, monkey
 
     monkeypatch.setattr(Translator, "_decode", spy)
     saved = load_model_folder(folder / "run")
-    (tmp_path / "data.jsonl").write_text(json.dumps({"src": "a house\nmy aunt", "tgt": "a house"}), encoding="utf-8")
-    reader = PairReader([str(tmp_path / "data.jsonl")])
-    form = SourceForm(prefix="summarize: ", is_cut=True)
-    store = prepare(reader, saved.tokenizer, saved.tokenizer, tmp_path / "store", saved.config.data, form=form)
+    text = " my aunt looked for a house.\r\n\n Your doctor\tis here. " * 9
+    (tmp_path / "data.jsonl").write_text(json.dumps({"src": text, "tgt": "a\nhouse"}), encoding="utf-8")
+    resolved = Resolved(config=saved.config, origin={})
+    request = TrainingRequest(data=[], out=tmp_path, resolved=resolved, say=lambda text: None)
+    task = SummarizationTask(request, tmp_path)
+    task.parts = {"valid": task._reader([str(tmp_path / "data.jsonl")])}
+    task.prepare("valid", tmp_path / "valid", Tokenizers(saved.tokenizer, saved.tokenizer))
+    store = TokenStore.open(tmp_path / "valid")
+    assert saved.tokenizer.decode(store.tgt(0)) == "a house"
     validate = TranslationValidator(store, saved.config, saved.src_tokenizer, saved.tokenizer, say=lambda text: None)
     validate(saved.model)
-    assert seen == [saved.tokenizer.encode("summarize: a house\nmy aunt", add_eos=True)]
+    Translator.load(folder / "run").translate([text])
+    assert len(seen) == 2 and seen[0] == seen[1] and len(seen[0]) == 45
+    assert saved.tokenizer.decode(seen[0]).startswith("summarize: my aunt looked for a house. Your doctor is")
 
 
 def test_commands_on_a_model_of_summaries(

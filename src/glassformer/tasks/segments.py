@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-__all__ = ["split_long"]
+__all__ = ["as_one_line", "split_long"]
 
 # Where a text may be cut, best first: after a sentence's end, after a clause, at a space, anywhere.
 _CUTS = (
@@ -14,6 +14,14 @@ _CUTS = (
     re.compile(r"\s+"),
 )
 _NO_SPACE_AFTER = "。！？」』）、，；"
+
+
+_BREAKS = re.compile(r"\s*[\t\r\n]\s*")
+
+
+def as_one_line(text: str) -> str:
+    """A text of several lines as a model of summaries reads it: each line end or tab a space, none at the ends."""
+    return _BREAKS.sub(" ", text.strip())
 
 
 def split_long(text: str, n_tokens: Callable[[str], int], limit: int) -> list[str]:

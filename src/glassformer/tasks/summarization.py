@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from glassformer.model import EncoderDecoder, Model
 from glassformer.shapes import total
 from glassformer.tasks.model_card import file_names, filled_card
 from glassformer.tasks.run_folder import TrainingRequest
+from glassformer.tasks.segments import as_one_line
 from glassformer.tasks.task import Tokenizers
 from glassformer.tasks.translation import TranslationTask
 from glassformer.tasks.validation import TranslationValidator, final_metrics
+from glassformer.text.readers import Pair, PairReader
 from glassformer.text.report import Report
 
 __all__ = ["SummarizationTask", "summary_settings"]
@@ -63,6 +65,10 @@ class SummarizationTask(TranslationTask):
         super().__init__(replace(request, show_report=lambda report: request.show_report(_of_summaries(report))), data)
         self.source_form = replace(self.source_form, is_cut=True)
 
+    def _reader(self, paths: Iterable[str]) -> PairReader:
+        data = self.config.data
+        return _Lines(list(paths), src=data.src, tgt=data.tgt, encoding=data.encoding, is_strict=data.is_strict)
+
     def prepare(self, part: str, folder: Path, tokenizers: Tokenizers) -> None:
         super().prepare(part, folder, tokenizers)
         n_cut = TokenStore.open(folder).info.n_cut
@@ -103,6 +109,14 @@ class SummarizationTask(TranslationTask):
             limits=f"It reads the first {limit} tokens of a text and nothing after them. It may leave out what matters "
             "and state what the text does not: check what matters.",
         )
+
+
+class _Lines(PairReader):
+    """Texts and summaries as one line each, as they are read in use."""
+
+    def __iter__(self) -> Iterator[Pair]:
+        for pair in super().__iter__():
+            yield replace(pair, src=as_one_line(pair.src), tgt=as_one_line(pair.tgt))
 
 
 def _of_summaries(report: Report) -> Report:

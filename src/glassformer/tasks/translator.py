@@ -19,7 +19,7 @@ from glassformer.model import EncoderDecoder, attention_maps
 from glassformer.model.quantized import Precision, with_precision
 from glassformer.tasks.decoding import ModelDecoding, seed_of
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
-from glassformer.tasks.segments import split_long
+from glassformer.tasks.segments import as_one_line, split_long
 from glassformer.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Translator:
 
     def align(self, text: str, translation: Translation) -> Alignment:
         """Cross-attention of a translation that this translator made of a (short) text, by the reference equation."""
-        src_ids = self._cut(self._encode([text.strip()])[0])
+        src_ids = self._cut(self._encode([as_one_line(text) if self.is_whole else text.strip()])[0])
         tgt_ids = translation.ids
         if not tgt_ids:
             return Alignment(src_pieces=self.src_tokenizer.pieces(src_ids), tgt_pieces=[], weights=[])
@@ -171,7 +171,7 @@ class Translator:
     def segments(self, text: str, is_strict: bool = False) -> list[list[str]]:
         """Lines, each as the segments to translate; a blank line has none. A text that is read whole is one line."""
         lines, how = [], "cut" if self.is_whole else "split at sentence ends"
-        for line in map(str.strip, [text] if self.is_whole else text.split("\n")):
+        for line in [as_one_line(text)] if self.is_whole else map(str.strip, text.split("\n")):
             if is_strict and line and self._n_tokens(line) > self.max_src_tokens:
                 raise LengthError(
                     f"A text has {self._n_tokens(line)} tokens.",
