@@ -1,0 +1,136 @@
+"""A running server with small models, for the tests of its protocols."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import httpx
+import uvicorn
+
+from glassformer.config import GenerationConfig, ServeConfig
+from glassformer.generation.hypothesis import Hypothesis
+from glassformer.model import DecoderOnly, EncoderOnly
+from glassformer.serve.app import build_app
+from glassformer.serve.batcher import Done, Event, Item, Piece
+from glassformer.serve.server import uvicorn_config
+from glassformer.serve.service import Service
+from glassformer.tasks import Embedder, Translator
+from glassformer.tasks.generator import TextGenerator
+from tasks.small_models import build, config, make_translator, tokenizer
+
+
+@cache
+def translator(max_tokens: int = 70) -> Translator:
+    return make_translator(max_tokens=max_tokens)
+
+
+@cache
+def generator() -> TextGenerator:
+    model = build(config(family="decoder-only", use_bos=True, positions="rotary", max_positions=2000).model)
+    assert isinstance(model, DecoderOnly)
+    return TextGenerator(model, tokenizer(), GenerationConfig(beam_size=1))
+
+
+@cache
+def embedder() -> Embedder:
+    model = build(config(family="encoder-only", use_bos=True, is_normalized=True, pooling="mean").model)
+    assert isinstance(model, EncoderOnly)
+    return Embedder(model, tokenizer(), max_tokens=70)
+
+
+class SlowEngine:
+    """Makes one token "x" of each item every `step_s` seconds, and counts the steps."""
+
+    def __init__(self, step_s: float = 0.02) -> None:
+        self.step_s, self.n_steps = step_s, 0
+
+    def run(self, items: Sequence[Item], is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Event]]:
+        left = dict(enumerate(items))
+        length = 0
+        while left:
+            time.sleep(self.step_s)
+            self.n_steps += 1
+            length += 1
+            for i, item in list(left.items()):
+                if not is_wanted(i):
+                    del left[i]
+                    continue
+                yield i, Piece("x", 5, -1.0)
+                if length == item.limit:
+                    del left[i]
+                    made = {"item": i, "ids": [5] * length, "token_log_probs": [-1.0] * length}
+                    yield i, Done([Hypothesis(**made, log_prob=-length, score=-1.0, finish_reason="length")])
+
+
+@dataclass
+class Running:
+    """A server that answers at `url`."""
+
+    url: str
+    service: Service
+    slow: SlowEngine
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def post(self, path: str, content: Any = None, **options: Any) -> httpx.Response:
+        return httpx.post(self.url + path, json=content, timeout=60, **options)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.get(self.url + path, timeout=60, **options)
+
+    def complete(self, prompt: Any, model: str = "lm", **fields: Any) -> httpx.Response:
+        return self.post("/v1/completions", {"model": model, "prompt": prompt} | fields)
+
+    def raw(self, data: bytes, *, wait_s: float = 10) -> bytes:
+        """What comes back for bytes, until the server closes the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=wait_s) as connection:
+            connection.sendall(data)
+            parts = []
+            while part := connection.recv(65536):
+                parts.append(part)
+            return b"".join(parts)
+
+
+@contextmanager
+def running(load: Callable[[Service], None] | None = None, **settings: Any) -> Iterator[Running]:
+    """Starts a server in a thread of this process, on a free port; ends it at the end."""
+    service, slow = Service(ServeConfig(**({"port": 0} | settings))), SlowEngine()
+
+    def load_all() -> None:
+        add = service.models.add
+        add("en-fr", translator(), direction=("en", "fr"))
+        add("fr-de", translator(60), direction=("fr", "de"))
+        add("lm", generator())
+        add("embedder", embedder())
+        add("slow", generator(), engine=slow)
+
+    failures: list[Exception] = []
+    app = build_app(service, (lambda: load(service)) if load else load_all, failures.append)
+    server = uvicorn.Server(uvicorn_config(app, service.config))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        wait_until(lambda: server.started and (service.is_ready or failures or load is not None))
+        assert not failures, failures
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Running(f"http://127.0.0.1:{port}", service, slow)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], object], *, within_s: float = 30) -> None:
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.005)
