@@ -6,12 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from glassformer.interop.comparison import CheckRows, check_rows
 from glassformer.tasks.model_folder import ModelFolder
-from helpers import build_tiny, random_ids
+from helpers import build_tiny
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tasks"))
 import small_models
@@ -43,12 +40,3 @@ def rows_for(folder: ModelFolder, folder_of_file: Path) -> CheckRows:
     file = folder_of_file / "check.txt"
     file.write_text("yes\nThe cat eats the bread.\nWe see a big house.\n", encoding="utf-8")
     return check_rows(folder, file)
-
-
-def rows_of(*lengths: int, seed: int = 0) -> list[Tensor]:
-    """Rows of ordinary ids."""
-    return [random_ids(n, seed=seed + n, vocab_size=small_models.tokenizer().vocab_size) for n in lengths]
-
-
-def all_real(ids: Tensor) -> Tensor:
-    return torch.ones_like(ids, dtype=torch.bool)

@@ -36,13 +36,20 @@ def exported(folder: ModelFolder, out: Path, quantize: str | None = None) -> Pat
     return out
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", [*VARIANTS, *FURTHER])
+# The encoder of an encoder-only model is that of a translator: a few variants of it are enough.
+ENCODERS = ("plain", "gelu-exact", "large-epsilon", "unscaled-scores", "rotary-shared-kv-rmsnorm")
+CASES = [
+    (family, name)
+    for name, changes in (VARIANTS | FURTHER).items()
+    for family in FAMILIES
+    if (family != "encoder-only" or name in ENCODERS)
+    and (family == "decoder-only" or changes.get("positions") != "alibi")  # refused, see below
+]
+
+
+@pytest.mark.parametrize(("family", "name"), CASES)
 def test_numbers_and_greedy_outputs_are_those_of_the_model(family: str, name: str, tmp_path: Path) -> None:
-    changes = (VARIANTS | FURTHER)[name]
-    if changes.get("positions") == "alibi" and family != "decoder-only":
-        pytest.skip("refused, see below")
-    folder = folder_of(family, **changes)
+    folder = folder_of(family, **(VARIANTS | FURTHER)[name])
     engine = CTranslate2Engine(exported(folder, tmp_path), folder)
     comparison = compare(folder, engine, rows_for(folder, tmp_path), is_int8=False)
     assert comparison.is_same, comparison
@@ -70,10 +77,10 @@ def test_segments_and_pooler_of_an_encoder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_texts_ids_and_scores_of_a_translator(beam_size: int, alpha: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 0.6}, {"forced_bos_id": 40}, {"min_new_tokens": 4}])
+def test_texts_ids_and_scores_of_a_translator(beam_size: int, options: dict[str, Any], tmp_path: Path) -> None:
     folder = folder_of("encoder-decoder")
-    generation = GenerationConfig(beam_size=beam_size, alpha=alpha, max_length_a=1.0, max_length_b=3)
+    generation = GenerationConfig(beam_size=beam_size, max_length_a=1.0, max_length_b=3, **options)
     ours = Translator.of(folder).translate(TEXTS, generation=generation)
     theirs = ctranslate2_translations(exported(folder, tmp_path), folder, TEXTS, generation=generation)
     assert [t.text for t in theirs] == [t.text for t in ours]
@@ -144,3 +151,17 @@ def test_vocabulary_names_every_row_once() -> None:
     names = vocabulary(tokenizer, 310)
     assert len(names) == len(set(names)) == 310
     assert names[:5] == ["<pad>", "<s>", "</s>", "<unk>", "<mask>"]
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("name", ["marian", "marian-separate", "bart", "t5-v1.1", "llama-tied", "roberta"])
+def test_a_model_imported_from_transformers_goes_on_to_ctranslate2(name: str, tmp_path: Path) -> None:
+    """Other start, end and unknown tokens, offsets of positions, rows without a token, separate vocabularies."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("sentencepiece")
+    from huggingface_models import case
+
+    folder = case(name).folder
+    engine = CTranslate2Engine(exported(folder, tmp_path), folder)
+    comparison = compare(folder, engine, rows_for(folder, tmp_path), is_int8=False)
+    assert comparison.is_same, comparison

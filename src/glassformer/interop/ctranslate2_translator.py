@@ -79,12 +79,13 @@ class CTranslate2Translator(Translator):
         ids_of = {name: i for i, name in enumerate(self.names)}
         penalty = LengthPenalty(generation.length_penalty, generation.alpha)
         found: list[list[Hypothesis]] = [[] for _ in sources]
+        forced = [] if generation.forced_bos_id is None else [self.names[generation.forced_bos_id]]
         for limit in sorted(set(limits)):  # its limit is one for a whole call
             items = [item for item, own in enumerate(limits) if own == limit]
             batch = [[self.src_names[i] for i in sources[item]] for item in items]
-            for item, result in zip(
-                items, self.engine.translate_batch(batch, max_decoding_length=limit, **options), strict=True
-            ):
+            prefixes = [forced] * len(items)
+            results = self.engine.translate_batch(batch, prefixes, max_decoding_length=limit, **options)
+            for item, result in zip(items, results, strict=True):
                 made = [[ids_of[name] for name in names] for names in result.hypotheses]
                 scored = [
                     self._hypothesis(item, ids, score, penalty) for ids, score in zip(made, result.scores, strict=True)

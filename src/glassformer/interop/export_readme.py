@@ -9,6 +9,7 @@ from glassformer.config import GenerationConfig
 from glassformer.interop.ctranslate2 import position_limit
 from glassformer.interop.ctranslate2_translator import search_options
 from glassformer.tasks.model_folder import ModelFolder
+from glassformer.text.imported import ImportedTokenizer
 
 __all__ = ["readme"]
 
@@ -49,9 +50,11 @@ def _notes(folder: ModelFolder, to: str, quantize: str | None) -> list[str]:
         notes.append(f"No text, read or made, may be longer than {config.max_positions} tokens.")
     if to == "ctranslate2" and config.family == "encoder-decoder":
         notes.append(
-            "CTranslate2's own defaults give other outputs: beam 2, its own length penalty, never an empty output, at most "
-            "256 tokens made, inputs cut at 1024 tokens without a word."
+            "CTranslate2's own defaults give other outputs: beam 2, its own length penalty, never an empty output, at "
+            "most 256 tokens made, inputs cut at 1024 tokens without a word."
         )
+    if to == "ctranslate2" and folder.config.generation.is_eos_forced:
+        notes.append("glassformer makes the end token the last that the limit allows; CTranslate2 cuts without it.")
     if to == "onnx" and config.family != "encoder-only":
         notes.append("The code above is greedy; glassformer's beam search runs over these graphs by `OnnxDecoding`.")
     if quantize is not None:
@@ -59,9 +62,22 @@ def _notes(folder: ModelFolder, to: str, quantize: str | None) -> list[str]:
     return notes
 
 
+def _is_imported(folder: ModelFolder) -> bool:
+    """Whether the tokenizer files are read by glassformer alone: those of models that came from elsewhere."""
+    return isinstance(folder.tokenizer, ImportedTokenizer)
+
+
+def _import_tokenizers(folder: ModelFolder) -> str:
+    """The import of what reads the tokenizer files, behind the others."""
+    if _is_imported(folder):
+        return "from pathlib import Path\n\nfrom glassformer.text.imported import load_tokenizer\n\n"
+    return "from tokenizers import Tokenizer\n\n"
+
+
 def _files(folder: ModelFolder) -> str:
     src = "tokenizer.json" if folder.src_tokenizer is folder.tokenizer else "source_tokenizer.json"
-    return f'source, target = (Tokenizer.from_file(name) for name in ("{src}", "tokenizer.json"))\n'
+    load = "load_tokenizer(Path(name))" if _is_imported(folder) else "Tokenizer.from_file(name)"
+    return f'source, target = ({load} for name in ("{src}", "tokenizer.json"))\n'
 
 
 def _specials(folder: ModelFolder) -> str:
@@ -79,8 +95,21 @@ def _encoded(folder: ModelFolder, what: str) -> str:
     ]
     marks = [folder.src_tokenizer.bos_id, folder.src_tokenizer.eos_id] if what == "ids" else names
     text = f"{prefix!r} + text" if prefix else "text"
+    if _is_imported(folder):
+        ids = f"source.encode({text}, add_bos={config.use_bos}, add_eos=True)"
+        return ids if what == "ids" else f"[source.names[i] for i in {ids}]"
     start = f"[{marks[0]!r}, *" if config.use_bos else "[*"
     return f"{start}source.encode({text}, add_special_tokens=False).{what}, {marks[1]!r}]"
+
+
+def _prompt(folder: ModelFolder, what: str) -> str:
+    """The expression for the tokens or ids of a prompt behind the start token."""
+    start = folder.config.model.bos_id
+    if _is_imported(folder):
+        ids = f'[{start}, *source.encode("The")]'
+        return ids if what == "ids" else f"[source.names[i] for i in {ids}]"
+    first = start if what == "ids" else folder.tokenizer.names[start]
+    return f'[{first!r}, *source.encode("The", add_special_tokens=False).{what}]'
 
 
 def _limit(generation: GenerationConfig) -> str:
@@ -94,28 +123,29 @@ def _ctranslate2_translate(folder: ModelFolder) -> str:
     options = search_options(generation, [])
     del options["suppress_sequences"]
     arguments = "".join(f"        {name}={value!r},\n" for name, value in options.items())
+    forced = json.dumps([folder.tokenizer.names[i] for i in [generation.forced_bos_id] if i is not None])
+    id_of = "target.names.index(token)" if _is_imported(folder) else "target.token_to_id(token)"
     penalty = {"gnmt": "((5 + n) / 6)", "average": "n", "none": "1"}[generation.length_penalty]
     return (
-        f"import ctranslate2\nfrom tokenizers import Tokenizer\n\n{_files(folder)}"
+        f"import ctranslate2\n{_import_tokenizers(folder)}{_files(folder)}"
         f'engine = ctranslate2.Translator(".", device="cpu")\nnever_made = {_specials(folder)}\n\n\n'
         f"def translate(text):\n    read = {_encoded(folder, 'tokens')}\n"
-        "    [result] = engine.translate_batch(\n        [read],\n"
+        f"    [result] = engine.translate_batch(\n        [read],\n        [{forced}],\n"
         f"{arguments}        max_decoding_length={_limit(generation)},\n"
         "        suppress_sequences=[[token] for token in never_made],\n    )\n"
         "    lengths = map(len, result.hypotheses)\n"
         f"    scores = [score / {penalty} ** {generation.alpha} for score, n in zip(result.scores, lengths)]\n"
         "    best = result.hypotheses[scores.index(max(scores))]\n"
-        f"    return target.decode([target.token_to_id(token) for token in best if token != {_end(folder)}])\n\n\n"
+        f"    return target.decode([{id_of} for token in best if token != {_end(folder)}])\n\n\n"
         'print(translate("We eat bread."))\n'
     )
 
 
 def _ctranslate2_generate(folder: ModelFolder) -> str:
-    start = folder.tokenizer.names[folder.config.model.bos_id]
     return (
-        f"import ctranslate2\nfrom tokenizers import Tokenizer\n\n{_files(folder)}"
+        f"import ctranslate2\n{_import_tokenizers(folder)}{_files(folder)}"
         f'engine = ctranslate2.Generator(".", device="cpu")\nnever_made = {_specials(folder)}\n'
-        f'read = ["{start}", *source.encode("The", add_special_tokens=False).tokens]\n'
+        f"read = {_prompt(folder, 'tokens')}\n"
         "[result] = engine.generate_batch(\n    [read],\n    max_length=40,\n    include_prompt_in_result=False,\n"
         "    suppress_sequences=[[token] for token in never_made],\n)\n"
         "print(target.decode(result.sequences_ids[0]))\n"
@@ -125,7 +155,7 @@ def _ctranslate2_generate(folder: ModelFolder) -> str:
 def _ctranslate2_encode(folder: ModelFolder) -> str:
     segments = ", token_type_ids=[[0] * len(read)]" if folder.config.model.n_segments else ""
     return (
-        f"import ctranslate2\nimport numpy as np\nfrom tokenizers import Tokenizer\n\n{_files(folder)}"
+        f"import ctranslate2\nimport numpy as np\n{_import_tokenizers(folder)}{_files(folder)}"
         f'engine = ctranslate2.Encoder(".", device="cpu")\ntext = "We eat bread."\nread = {_encoded(folder, "ids")}\n'
         f"features = np.array(engine.forward_batch([read]{segments}).last_hidden_state)\n"
         "print(features.shape)  # texts, tokens, width\n"
@@ -134,7 +164,7 @@ def _ctranslate2_encode(folder: ModelFolder) -> str:
 
 def _onnx_head(folder: ModelFolder) -> str:
     return (
-        f"import numpy as np\nimport onnxruntime\nfrom tokenizers import Tokenizer\n\n{_files(folder)}\n\n"
+        f"import numpy as np\nimport onnxruntime\n{_import_tokenizers(folder)}{_files(folder)}\n\n"
         "def load(file):\n    session = onnxruntime.InferenceSession(file)\n"
         "    names = [output.name for output in session.get_outputs()]\n"
         "    return lambda **inputs: dict(zip(names, session.run(names, inputs)))\n\n\n"
@@ -168,7 +198,7 @@ def _onnx_generate(folder: ModelFolder) -> str:
     return (
         f'{_onnx_head(folder)}first, later = load("model.onnx"), load("model_with_past.onnx")\n'
         f"never_made = {folder.tokenizer.never_made}\n"
-        f'made = [{config.bos_id}, *source.encode("The", add_special_tokens=False).ids]\n'
+        f"made = {_prompt(folder, 'ids')}\n"
         "read, past, run = made, {}, first\n"
         f"while made[-1] != {config.eos_id} and len(made) < 40:\n"
         "    mask = np.ones((1, len(made)), dtype=np.int64)\n"
