@@ -255,7 +255,7 @@ def saved_row(folder: ModelFolder) -> ParityRow:
 def sample_batch(folder: ModelFolder, texts: Sequence[str], targets: Sequence[Sequence[int]] = ()) -> Batch:
     """Texts as the model reads them. `targets`: what it wrote for each, for an encoder-decoder."""
     model, config = folder.model, folder.config.model
-    ids = [folder.src_tokenizer.encode(text) for text in texts]
+    ids = [folder.src_tokenizer.encode(folder.config.task.prefix + text) for text in texts]
     if isinstance(model, DecoderOnly):
         tgt, mask = _padded([[config.bos_id, *row] for row in ids], config.pad_id or 0)
         return Batch(src=None, src_mask=None, tgt=tgt, tgt_mask=mask)
