@@ -433,6 +433,7 @@ class ValidationConfig:
     patience: int = 0  # validations without a better loss after which the run ends; 0: never
     metric: Metric = "loss"  # which figure chooses the best checkpoint
     samples: int = 3  # translations shown at each validation
+    film: str = ""  # sentence recorded before training and at each validation, for `glassformer film`; empty: none
 
     def __post_init__(self) -> None:
         _require_at_least(self, 1, "every", "rows")

@@ -54,6 +54,7 @@ _ADDED: dict[str, object] = {
     "tokenizer.n_sentinels": 0,
     "data.document": "line",
     "data.across_documents": False,
+    "validation.film": "",
     "training.frozen": "none",
     "training.lora_rank": 0,
     "training.lora_alpha": 16.0,

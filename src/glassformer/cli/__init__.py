@@ -11,7 +11,8 @@ import click
 from glassformer import __version__
 from glassformer.errors import GlassformerError
 
-# Command -> what it does. The command `x` is the function `command` of `glassformer.cli.x` (`x_` for a Python keyword).
+# Command -> what it does. The command `x` is the function `command` of `glassformer.cli.x` (`x_` for a Python keyword;
+# a dash is an underscore there).
 COMMANDS = {
     "check": "Report on parallel data: counts, lengths, and what looks wrong.",
     "classify": "Label each line of a text, a file or standard input.",
@@ -19,15 +20,18 @@ COMMANDS = {
     "evaluate": "Score a model: BLEU, chrF, TER, by length and domain; compare two models.",
     "explain": "Every step of a model's own computation on a text, with its proof.",
     "export": "Write a model for transformers, CTranslate2 or onnxruntime.",
+    "film": "What a model made of one sentence while it was trained, as a page with a slider.",
     "generate": "Continue a text with a decoder-only model, as it is written or many at once.",
     "import": "Read a Hugging Face folder: weights, tokenizer and settings.",
     "index": "Embed the lines of a file into an index that can be searched.",
     "info": "Parameters, FLOPs, memory and the shape of each step.",
     "label": "Label the words of each line, and show the entities.",
     "masks": "The masks as the kernel gets them, and a test that nothing leaks.",
+    "paper-diff": 'Each choice of a model against "Attention Is All You Need".',
     "parity": "Prove that every way to run a model computes the same; a gate for CI.",
     "perplexity": "How well a decoder-only model predicts texts: per token, word and byte.",
     "phrasebook": "Write the embedded English-French phrasebook.",
+    "quiz": "Hide shapes and values of a model's own computation, and mark the answers.",
     "search": "Find the lines of an index that are nearest to a query.",
     "serve": "Serve models over HTTP, as LibreTranslate, DeepL and OpenAI do.",
     "train": "Train a model from pairs of sentences.",
@@ -44,7 +48,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
         command: click.Command = importlib.import_module(f"glassformer.cli.{module}").command
         return command
 

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from glassformer.explain.beams import SearchView
 from glassformer.explain.result import Array
 
-__all__ = ["lines", "matrix", "thumbnail", "tree"]
+__all__ = ["curve", "lines", "matrix", "thumbnail", "tree"]
 
 CELL = 15  # side of a cell, unless another is given
 N_LEVELS = 9
@@ -34,13 +34,17 @@ def matrix(
 ) -> Markup:
     """A labelled matrix. Rows are queries and columns keys, and both say so.
 
-    The numbers travel in `data-values`, two digits of base 36 each (0 to 1295 of the largest), for the page's script.
+    Of several heads [H, T, S], the first is drawn, on one scale for all. The numbers travel in `data-values` for the
+    page's script, which tells them and draws the other heads: two digits of base 36 each, 0 to 1294 from `data-low` to
+    `data-high`, and 1295 for minus infinity.
     """
+    heads = values.reshape(-1, len(rows), len(columns))
     left, top = _room(rows) + 22, _room(columns) + 20
     width, height = left + cell * len(columns) + 6, max(top + cell * len(rows), top + 8 * len(axes[0])) + 4
-    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+    finite = heads[np.isfinite(heads)]
+    low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
     body = [
-        f'<g transform="translate({left},{top}) scale({cell})">{_cells(values, largest)}</g>',
+        f'<g transform="translate({left},{top}) scale({cell})">{_cells(heads[0], max(-low, high) or 1.0)}</g>',
         f'<rect class="frame" x="{left}" y="{top}" width="{cell * len(columns)}" height="{cell * len(rows)}"/>',
         f'<text class="axis" x="{left}" y="12">{escape(axes[1])} →</text>',
         f'<text class="axis" transform="translate(12,{top}) rotate(90)">{escape(axes[0])} →</text>',
@@ -52,7 +56,8 @@ def matrix(
     for j, label in enumerate(columns):
         x = left + cell * j + cell // 2 + 4
         body.append(f'<text transform="translate({x},{top - 5}) rotate(-90)">{_label(label)}</text>')
-    data = f'data-values="{_packed(values, largest)}" data-largest="{largest:.6g}" data-columns="{len(columns)}"'
+    data = f'data-values="{_packed(heads, low, high)}" data-low="{low:.6g}" data-high="{high:.6g}"'
+    data += f' data-rows="{len(rows)}" data-columns="{len(columns)}"'
     place = f'data-left="{left}" data-top="{top}" data-cell="{cell}"'
     return _svg(width, height, title, body, f'class="matrix" tabindex="0" {data} {place}')
 
@@ -83,6 +88,35 @@ def lines(values: Array, rows: Sequence[str], columns: Sequence[str], *, title: 
     ]
     body += [f'<text x="{right}" y="{28 + 16 * j}">{_label(text)}</text>' for j, text in enumerate(columns)]
     return _svg(right + _room(columns) + 8, 28 + 16 * n, title, body, 'class="lines"')
+
+
+def curve(points: Sequence[tuple[float, float]], *, title: str, name: str) -> Markup:
+    """A figure over the updates; each dot is a link to the frame of its update."""
+    (x_low, x_high), (y_low, y_high) = ((min(side), max(side)) for side in zip(*points, strict=True))
+    width, height, left, right, top, bottom = 460, 190, 64, 14, 26, 40
+    body = [
+        f'<text class="axis" x="{left}" y="14">{escape(title)}</text>',
+        f'<rect class="frame" x="{left}" y="{top}" width="{width - left - right}" height="{height - top - bottom}"/>',
+        f'<text x="{left - 6}" y="{top + 10}" text-anchor="end">{y_high:.4g}</text>',
+        f'<text x="{left - 6}" y="{height - bottom}" text-anchor="end">{y_low:.4g}</text>',
+        f'<text x="{left}" y="{height - bottom + 16}">{x_low:g}</text>',
+        f'<text x="{width - right}" y="{height - bottom + 16}" text-anchor="end">{x_high:g}</text>',
+        f'<text class="axis" x="{(width + left) / 2:.0f}" y="{height - 8}" text-anchor="middle">update</text>',
+    ]
+    places = []
+    for x, y in points:
+        across, up = (x - x_low) / ((x_high - x_low) or 1), (y - y_low) / ((y_high - y_low) or 1)
+        places.append(
+            (left + 8 + across * (width - left - right - 16), height - bottom - 8 - up * (height - top - bottom - 16))
+        )
+    body.append(f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>')
+    for (update, value), (x, y) in zip(points, places, strict=True):
+        tip = f"update {update:g}: {name} {value:.4g}"
+        body.append(
+            f'<a href="#frame-{update:g}" aria-label="{tip}"><circle cx="{x:.1f}" cy="{y:.1f}" r="5" '
+            f'data-frame="frame-{update:g}"><title>{tip}</title></circle></a>'
+        )
+    return _svg(width, height, f"{title} over the updates", body, 'class="curve"')
 
 
 def tree(view: SearchView) -> Markup:
@@ -135,9 +169,10 @@ def _cells(values: Array, largest: float) -> str:
     )
 
 
-def _packed(values: Array, largest: float) -> str:
+def _packed(values: Array, low: float, high: float) -> str:
     digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    numbers = np.clip(np.nan_to_num(np.abs(values) / largest, posinf=0.0) * 1295, 0, 1295).round().astype(int)
+    shares = np.where(np.isfinite(values), (values - low) / ((high - low) or 1.0), 1295 / 1294)
+    numbers = (1294 * shares).round().astype(int)
     return "".join(digits[n // 36] + digits[n % 36] for n in numbers.reshape(-1).tolist())
 
 

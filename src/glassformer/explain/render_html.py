@@ -8,48 +8,59 @@ from itertools import groupby
 from typing import Any
 
 import jinja2
+import numpy as np
 from markupsafe import Markup, escape
 
 from glassformer import svg
 from glassformer.explain import pictures
 from glassformer.explain.render_terminal import count, summary
-from glassformer.explain.result import AttentionMap, Explanation, Row
+from glassformer.explain.result import Array, AttentionMap, Explanation, Row
 from glassformer.explain.tokens import Tokens, join_columns, join_rows
 
-__all__ = ["to_html", "to_notebook"]
+__all__ = ["chart", "environment", "to_html", "to_notebook"]
 
 N_TOKENS, N_NUMBERS = 4, 6  # of a vector that an opened step shows
+N_POINTS = 31  # of the curve of an activation
 MATRICES = ("scores", "scaled", "bias", "biased", "masked", "weights")
 
 
-def to_html(explanation: Explanation) -> str:
-    """The page."""
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """The templates of `page/`, with what they draw and write with."""
+    found = jinja2.Environment(
         loader=jinja2.PackageLoader("glassformer.explain", "page"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"count": count, "piece": _piece, "shape": _shape, "number": lambda value: f"{value:.4g}"}
-    environment.globals |= {
+    found.filters |= {"count": count, "piece": _piece, "shape": _shape, "number": lambda value: f"{value:.4g}"}
+    found.globals |= {
         "matrix": pictures.matrix,
-        "chart": _chart,
-        "read": lambda name: Markup(environment.loader.get_source(environment, name)[0]),  # type: ignore[union-attr]
+        "chart": chart,
+        "read": lambda name: Markup(found.loader.get_source(found, name)[0]),  # type: ignore[union-attr]
     }
-    return environment.get_template("page.html").render(
-        e=explanation,
-        summary=summary(explanation),
-        groups=[_Group(name, list(rows)) for name, rows in groupby(explanation.rows, key=lambda row: row.group)],
-        letters=_letters(explanation),
-        maps=[_map(map_) for map_ in explanation.maps],
-        relevance=_relevance(explanation),
-        candidates=_candidates(explanation),
-        tree=pictures.tree(explanation.views["search"]) if "search" in explanation.views else None,
-        numbers=_numbers,
-        table_picture=_table_picture(explanation),
-        v=explanation.views,
-        why_not=explanation.views.get("why_not"),
+    return found
+
+
+def to_html(explanation: Explanation) -> str:
+    """The page."""
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            e=explanation,
+            summary=summary(explanation),
+            groups=[_Group(name, list(rows)) for name, rows in groupby(explanation.rows, key=lambda row: row.group)],
+            letters=_letters(explanation),
+            maps=[_map(map_) for map_ in explanation.maps],
+            relevance=_relevance(explanation),
+            candidates=_candidates(explanation),
+            tree=pictures.tree(explanation.views["search"]) if "search" in explanation.views else None,
+            numbers=_numbers,
+            table_picture=_table_picture(explanation),
+            v=explanation.views,
+            why_not=explanation.views.get("why_not"),
+        )
     )
 
 
@@ -85,18 +96,30 @@ def _letters(explanation: Explanation) -> list[tuple[str, str, int]]:
 
 
 def _numbers(row: Row, explanation: Explanation) -> Markup:
-    """A picture of the first head, or the first numbers of the first tokens."""
+    """A picture of the heads, or the first numbers of the first tokens."""
     tokens = explanation.src if row.key.startswith("encoder") or explanation.tgt is None else explanation.tgt
     keys = explanation.src if ".cross." in row.key else tokens
     assert tokens is not None or keys is not None
     if row.name in MATRICES and tokens is not None and keys is not None:
-        title = f"{row.key}, head 1: rows queries, columns keys"
-        picture = pictures.matrix(row.value[0, 0], tokens.labels, keys.labels, title=title)
-        return Markup(
-            f'<figure><figcaption>head 1 of {row.shape[1]}</figcaption><div class="scroll">{picture}</div></figure>'
-        )
+        title = f"{row.key}: rows queries, columns keys"
+        picture = pictures.matrix(row.value[0], tokens.labels, keys.labels, title=title)
+        caption = f'<figcaption>head <b class="head">1</b> of {row.shape[1]}</figcaption>'
+        return Markup(f'<figure>{caption}<div class="scroll">{picture}</div></figure>')
     labels = (keys if row.name in ("K", "V") else tokens) or explanation.src
-    return _table(row, labels)
+    drawn = _table(row, labels)
+    if row.name == "activation" and not explanation.config.is_gated:
+        points = sorted({(float(x), float(y)) for x, y in _spread(explanation.row(row.inputs[0]), row)})
+        name = explanation.config.activation
+        drawn += chart({name: points}, f"{name}: what goes in, and what comes out", "expansion", "activation")
+    return drawn
+
+
+def _spread(row: Row, after: Row) -> Array:
+    """Pairs of numbers of two rows of one shape, spread evenly over the order of the first: [N_POINTS, 2]."""
+    order = row.value.reshape(-1).argsort()
+    chosen = order[np.linspace(0, len(order) - 1, N_POINTS).round().astype(int)]
+    found: Array = np.stack([x.value.reshape(-1)[chosen] for x in (row, after)], axis=-1)
+    return found
 
 
 def _table(row: Row, tokens: Tokens | None) -> Markup:
@@ -186,7 +209,7 @@ def _candidates(explanation: Explanation) -> list[dict[str, Any]]:
     ]
 
 
-def _chart(series: dict[str, Sequence[tuple[float, float]]], title: str, x_label: str, y_label: str) -> Markup:
+def chart(series: dict[str, Sequence[tuple[float, float]]], title: str, x_label: str, y_label: str) -> Markup:
     """A line chart as an image: its style sheet stays inside."""
     drawing = svg.line_chart({k: list(v) for k, v in series.items()}, title=title, x_label=x_label, y_label=y_label)
     data = base64.b64encode(drawing.encode()).decode()

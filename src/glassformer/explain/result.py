@@ -11,9 +11,16 @@ from numpy.typing import NDArray
 from glassformer.config import ModelConfig
 from glassformer.explain.tokens import Tokens
 
-__all__ = ["AttentionMap", "Explanation", "Row"]
+__all__ = ["AttentionMap", "Explanation", "Row", "mean_entropy"]
 
 Array = NDArray[np.float64]
+
+
+def mean_entropy(weights: Array) -> Array:
+    """Mean over the queries of -sum p ln p, in nats: [H, T, S] -> [H]. 0: one key has all; ln S: spread evenly."""
+    weights = np.where(weights > 0, weights, 1.0)
+    found: Array = -(weights * np.log(weights)).sum(-1).mean(-1)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +70,8 @@ class AttentionMap:
 
     @property
     def entropy(self) -> Array:
-        """Mean over the queries of -sum p ln p, in nats: [H]. 0: one key has all; ln S: spread evenly."""
-        weights = np.where(self.weights > 0, self.weights, 1.0)
-        found: Array = -(self.weights * np.log(weights)).sum(-1).mean(-1)
-        return found
+        """Of each head, in nats: [H]; see `mean_entropy`."""
+        return mean_entropy(self.weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +107,28 @@ class Explanation:
     def to_numpy(self) -> dict[str, Array]:
         """Key -> the equation's numbers."""
         return {row.key: row.value for row in self.rows}
+
+    def to_bertviz(self) -> dict[str, Any]:
+        """The arguments of BertViz's `head_view(**...)` and `model_view(**...)`.
+
+        Attention is a tuple with a float64 tensor [1, H, T, S] for each layer. An encoder-decoder has three,
+        `encoder_attention`, `decoder_attention` and `cross_attention`, with `encoder_tokens` and `decoder_tokens`;
+        the other families have `attention` and `tokens`. CircuitsVis takes one layer: `weights[0]` and the tokens.
+        """
+        import torch
+
+        found: dict[str, Any] = {}
+        for map_ in self.maps:
+            side, _, kind = map_.key.split(".")
+            name = (
+                "attention"
+                if self.src is None or self.tgt is None
+                else f"{'cross' if kind == 'cross' else side}_attention"
+            )
+            found[name] = (*found.get(name, ()), torch.from_numpy(map_.weights[None]))
+        names = ("encoder_tokens", "decoder_tokens") if self.src and self.tgt else ("tokens", "tokens")
+        sides = zip(names, (self.src, self.tgt), strict=True)
+        return found | {name: tokens.labels for name, tokens in sides if tokens is not None}
 
     def to_json(self, *, is_full: bool = False) -> str:
         """The documented JSON; `is_full` adds every number of every row."""

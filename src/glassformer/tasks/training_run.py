@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.config import Config, ModelConfig
 from glassformer.data.store import TokenStore
@@ -18,6 +18,7 @@ from glassformer.data.stream import BatchStream
 from glassformer.errors import TrainingError
 from glassformer.model import build_model
 from glassformer.resolve import config_from_dict, config_to_dict
+from glassformer.tasks.film import FILM, Probe
 from glassformer.tasks.model_folder import load_model_folder, save_model_folder
 from glassformer.tasks.probe import save_probe
 from glassformer.tasks.run_folder import RunFolder, TrainingRequest
@@ -255,6 +256,9 @@ class _Run:
         checkpoints = Checkpoints(self.out / "checkpoints", keep_last=config.training.keep_last)
         self.n_examples = len(store)
         self.log = RunLog(self.out, is_main=parallel.is_main, use_tensorboard=config.training.use_tensorboard)
+        self.film = RunLog(self.out, is_main=parallel.is_main, name=FILM)
+        has_film = bool(config.validation.film.strip()) and parallel.is_main
+        self.probe = Probe(config, self.tokenizers) if has_film else None
         trainer = Trainer(
             objective.loss(self.model, config),
             self.model,
@@ -270,7 +274,7 @@ class _Run:
             checkpoints=checkpoints,
             log=self.log,
             parallel=parallel,
-            validate=self.validate,
+            validate=lambda model: self._filmed(model, trainer.state.update),
             on_best=lambda weights, figures: self._save_model(weights, {"validation": figures}),
         )
         self.model = trainer.plain_model  # type: ignore[assignment]  # a copy where the trained one is wrapped
@@ -279,7 +283,20 @@ class _Run:
             trainer.resume(updates[-1])
             self.say(f"Resumed from update {updates[-1]}.")
         self.log.rewind(trainer.state.update, trainer.state.groups)
+        self.film.rewind(trainer.state.update, trainer.state.groups)
+        if not self.film.read():
+            self._record(self.model.eval(), update=0)
         return trainer
+
+    def _filmed(self, model: nn.Module, update: int) -> dict[str, float]:
+        """The figures of a validation, beside which the probe sentence is recorded."""
+        self._record(model, update)
+        return self.validate(model)
+
+    def _record(self, model: nn.Module, update: int) -> None:
+        """Adds a frame to the film, where there is one."""
+        if self.probe is not None:
+            self.film.write("frame", update=update, **self.probe.frame(model))  # type: ignore[arg-type]
 
     def _save_model(self, weights: dict[str, Tensor], metrics: dict[str, Any]) -> None:
         """Keeps the run folder a usable model."""

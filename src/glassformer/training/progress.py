@@ -36,8 +36,8 @@ class _Writer(Protocol):
 class RunLog:
     """log.jsonl of a run: one JSON object a line, with the update it belongs to."""
 
-    def __init__(self, folder: Path, *, is_main: bool, use_tensorboard: bool = False) -> None:
-        self.path = folder / "log.jsonl"
+    def __init__(self, folder: Path, *, is_main: bool, use_tensorboard: bool = False, name: str = "log.jsonl") -> None:
+        self.path = folder / name
         self.is_main = is_main
         self._writer: _Writer | None = _tensorboard(folder) if use_tensorboard and is_main else None
 

@@ -1,0 +1,42 @@
+"""`glassformer film`: one sentence through the training of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("film")
+@click.argument("run", metavar="RUN")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where the page is written.  [default: RUN/film.html]",
+)
+def command(run: str, html: Path | None) -> None:
+    """Show what a model made of one sentence while it was trained: attention, candidates and entropy on a slider.
+
+    RUN is the folder of a run that was begun with `--set validation.film="We eat bread."`; it may be training still.
+    The outputs are printed, and the page is written.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from glassformer.explain.film import read_film
+
+    film = read_film(run)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for name in ("update", "loss", "BLEU"):
+        table.add_column(name, justify="right")
+    table.add_column(Text(film.text), overflow="fold")
+    for frame in film.frames:
+        loss, bleu = ("" if figure is None else f"{figure:.2f}" for figure in (frame.loss, frame.bleu))
+        table.add_row(str(frame.update), loss, bleu, Text(frame.output))
+    console = Console(highlight=False, width=None if Console().is_terminal else 80)
+    console.print(table)
+    page = html or Path(run) / "film.html"
+    page.write_text(film.to_html(), encoding="utf-8")
+    click.echo(f"Page: {page}", err=True)
