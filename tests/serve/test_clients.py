@@ -11,9 +11,9 @@ import openai
 import pytest
 from deep_translator import LibreTranslator
 from libretranslatepy import LibreTranslateAPI
-from serve.serving import Running, embedder, generator, running, translator
 
 from glassformer.config import GenerationConfig
+from serve.serving import Running, embedder, generator, running, translator
 
 TEXT = "the cat eats a fish"
 
@@ -53,7 +53,7 @@ def test_deepl(server: Running) -> None:
     tagged = client.translate_text("<p>a fish</p>", source_lang="EN", target_lang="FR", tag_handling="html")
     assert tagged.text == f"<p>{translated('a fish')}</p>"
     assert [language.code for language in client.get_source_languages()] == ["EN", "FR"]
-    assert [(l.code, l.supports_formality) for l in client.get_target_languages()] == [("DE", False), ("FR", False)]
+    assert [(x.code, x.supports_formality) for x in client.get_target_languages()] == [("DE", False), ("FR", False)]
     assert not client.get_usage().any_limit_reached
     with pytest.raises(deepl.DeepLException, match="zz is not supported"):
         client.translate_text("a", source_lang="EN", target_lang="ZZ")

@@ -73,7 +73,8 @@ def build_router(service: Service) -> APIRouter:
         ]
         return JSONResponse({"translations": translations}, headers=ignored_header(raw, TranslateFields))
 
-    @router.api_route("/languages", methods=["GET", "POST"])
+    @router.get("/languages")
+    @router.post("/languages")
     async def languages(request: Request) -> list[dict[str, Any]]:
         """The languages that are translated from, or into."""
         fields = (await read_fields(request, takes_form=True)).checked(LanguagesFields)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from glassformer.config import GenerationConfig
 from glassformer.serve.detection import Detected, detect, has_words, language_name
 from glassformer.serve.fields import read_fields
 from glassformer.serve.limits import bearer, check_texts
@@ -199,14 +197,8 @@ async def _translate(
         return [[page.filled([next(outputs)[0] for _ in page.texts])] for page in pages]
     *first, last = service.models.route(source, target)
     for model in first:
-        texts = [t.text for t in await service.models.translate(model, texts, n_best_of(model.task.generation, 1))]
-    found = await service.models.translate(last, texts, n_best_of(last.task.generation, n_best))
-    return [_different(translation) for translation in found]
-
-
-def n_best_of(saved: GenerationConfig, n_best: int) -> GenerationConfig:
-    """A model's own search, with so many results."""
-    return replace(saved, n_best=n_best, beam_size=max(saved.beam_size, n_best) if not saved.do_sample else 1)
+        texts = [translation.text for translation in await service.models.translate(model, texts)]
+    return [_different(translation) for translation in await service.models.translate(last, texts, n_best=n_best)]
 
 
 def _different(translation: Translation) -> list[str]:

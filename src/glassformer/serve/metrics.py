@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 __all__ = ["Metrics", "ModelWatcher"]
 
+PREFIX = "glassformer_"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -15,21 +18,28 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        every = {"registry": self.registry}
-        name = "glassformer_"
-        self.requests = Counter(name + "requests", "Requests answered.", ["route", "status"], **every)
-        self.latency = Histogram(name + "request_seconds", "Time to the end.", ["route"], buckets=_SECONDS, **every)
-        self.active = Gauge(name + "requests_active", "Requests being answered.", **every)
-        self.abandoned = Counter(name + "requests_abandoned", "Requests whose client left.", **every)
-        self.waiting = Gauge(name + "items_waiting", "Sequences in the queue.", ["model"], **every)
-        self.running = Gauge(name + "items_running", "Sequences being decoded.", ["model"], **every)
-        self.batch = Histogram(name + "batch_items", "Sequences of a batch.", ["model"], buckets=_ITEMS, **every)
-        self.read = Counter(name + "tokens_read", "Tokens of sources and prompts.", ["model"], **every)
-        self.made = Counter(name + "tokens_made", "Tokens made.", ["model"], **every)
+        self.requests = self._counter("requests", "Requests answered.", "route", "status")
+        self.latency = self._histogram("request_seconds", "Time to the end of the answer.", _SECONDS, "route")
+        self.active = self._gauge("requests_active", "Requests being answered.")
+        self.abandoned = self._counter("requests_abandoned", "Requests whose client left.")
+        self.waiting = self._gauge("items_waiting", "Sequences in the queue.", "model")
+        self.running = self._gauge("items_running", "Sequences being decoded.", "model")
+        self.batch = self._histogram("batch_items", "Sequences of a batch.", _ITEMS, "model")
+        self.read = self._counter("tokens_read", "Tokens of sources and prompts.", "model")
+        self.made = self._counter("tokens_made", "Tokens made.", "model")
 
     def text(self) -> bytes:
         """The figures in Prometheus's form."""
         return generate_latest(self.registry)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(PREFIX + name, meaning, labels, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
+        return Gauge(PREFIX + name, meaning, labels, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, bounds: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(PREFIX + name, meaning, labels, buckets=bounds, registry=self.registry)
 
 
 class ModelWatcher:

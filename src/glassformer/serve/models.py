@@ -157,11 +157,12 @@ class Models:
         for model in self.all.values():
             model.batcher.close()
 
-    async def translate(
-        self, model: ServedModel, texts: Sequence[str], settings: GenerationConfig
-    ) -> list[Translation]:
-        """The translation of each text by one model."""
+    async def translate(self, model: ServedModel, texts: Sequence[str], *, n_best: int = 1) -> list[Translation]:
+        """The translation of each text by the model's own search, with up to n_best - 1 alternatives."""
         assert isinstance(model.task, Translator)
+        saved = model.task.generation
+        beam_size = 1 if saved.do_sample else max(saved.beam_size, n_best)
+        settings = replace(saved, n_best=1 if saved.do_sample else n_best, beam_size=beam_size)
         plan = await asyncio.to_thread(Plan, model.task, texts, settings)
         with model.submit(plan.items) as job:
             found = plan.joined(await job.results())

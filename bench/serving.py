@@ -1,0 +1,114 @@
+"""What serving costs: many clients at once, beside one offline batch and one text after the other.
+
+python bench/serving.py MODEL ROWS.tsv [--clients 32] [--rows 320]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import torch
+
+from glassformer.tasks import Translator
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--rows", dest="n_rows", type=int, default=320)
+    parser.add_argument("--alone", type=int, default=40, help="rows for one text after the other")
+    given = parser.parse_args()
+    lines = given.rows.read_text(encoding="utf-8").splitlines()
+    texts = [line.split("\t")[0] for line in lines if line.strip()][: given.n_rows]
+    torch.set_num_threads(1)
+    offline, expected = offline_rate(given.model, texts)
+    alone = alone_rate(given.model, texts[: given.alone])
+    served, cpu_served, latencies, answers = asyncio.run(served_rate(given.model, texts, given.clients))
+    n_same = sum(a == b for a, b in zip(answers, expected, strict=True))
+    for name, (wall, cpu) in {"offline batch": offline, "one by one": alone, "served": (served, cpu_served)}.items():
+        print(f"{name:14} {wall:8.2f} sentences/s of wall clock {cpu:8.2f} of processor time")
+    print(f"served / offline {served / offline[0]:.2f} wall, {cpu_served / offline[1]:.2f} processor")
+    print(f"served / one by one {served / alone[0]:.2f} wall, {cpu_served / alone[1]:.2f} processor")
+    p50, p95, p99 = np.percentile(latencies, [50, 95, 99])
+    print(f"latency p50 {p50:.2f} s, p95 {p95:.2f} s, p99 {p99:.2f} s; {n_same} of {len(texts)} answers as offline")
+
+
+def offline_rate(model: str, texts: list[str]) -> tuple[tuple[float, float], list[str]]:
+    translator = Translator.load(model)
+    translator.translate(texts[:4])
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = translator.translate(texts)
+    seconds, processor = time.perf_counter() - wall, time.process_time() - cpu
+    return (len(texts) / seconds, len(texts) / processor), [translation.text for translation in found]
+
+
+def alone_rate(model: str, texts: list[str]) -> tuple[float, float]:
+    translator = Translator.load(model)
+    translator.translate(texts[:4])
+    wall, cpu = time.perf_counter(), time.process_time()
+    for text in texts:
+        translator.translate([text])
+    return len(texts) / (time.perf_counter() - wall), len(texts) / (time.process_time() - cpu)
+
+
+async def served_rate(model: str, texts: list[str], n_clients: int) -> tuple[float, float, list[float], list[str]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "glassformer", "serve", model, "--port", str(port), "--threads", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    try:
+        limits = httpx.Limits(max_connections=n_clients)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=600) as client:
+            await ready(client)
+            answers: list[str] = [""] * len(texts)
+            latencies: list[float] = []
+            rest = iter(range(len(texts)))
+
+            async def one_client() -> None:
+                for i in rest:
+                    begin = time.perf_counter()
+                    fields = {"q": texts[i], "source": "en", "target": "fr"}
+                    answer = await client.post("/translate", json=fields)
+                    answers[i] = answer.json()["translatedText"]
+                    latencies.append(time.perf_counter() - begin)
+
+            wall, cpu = time.perf_counter(), cpu_seconds(process.pid)
+            await asyncio.gather(*(one_client() for _ in range(n_clients)))
+            seconds, processor = time.perf_counter() - wall, cpu_seconds(process.pid) - cpu
+        return len(texts) / seconds, len(texts) / processor, latencies, answers
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+async def ready(client: httpx.AsyncClient) -> None:
+    for _ in range(600):
+        try:
+            if (await client.get("/ready")).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        await asyncio.sleep(0.2)
+    raise SystemExit("the server did not become ready")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()
