@@ -73,9 +73,8 @@ def masks_view(
     if isinstance(model, DecoderOnly):
         tgt_rows = [TextGenerator(model, tokenizer, folder.config.generation).prompt_ids(text) for text in texts]
     else:
-        add_bos = model.config.use_bos and not isinstance(model, EncoderDecoder)
         read = [folder.config.task.prefix + text.strip() for text in texts]
-        src_rows = [folder.src_tokenizer.encode(text, add_bos=add_bos, add_eos=True) for text in read]
+        src_rows = [folder.src_tokenizer.encode(text, add_bos=model.config.use_bos, add_eos=True) for text in read]
         if targets is None and isinstance(model, EncoderDecoder):
             targets = [translation.ids for translation in Translator.of(folder).translate(texts)]
         tgt_rows = [[model.config.bos_id, *ids[:-1]] for ids in targets or []]
