@@ -35,7 +35,7 @@ def export_onnx(folder: ModelFolder, out: Path, *, quantize: str | None = None) 
         folder: The model and its config.
         out: Where to write.
         quantize: None for float32, or `int8`: weights of matrix products with one scale a column, activations
-            quantised as they come, one scale for the batch; tables stay float32.
+            quantised as they come, one scale for the batch; tables, and an output that shares one, stay float32.
     """
     require_extra("onnx")
     for graph in graphs_of(folder.model):
