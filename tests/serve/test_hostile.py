@@ -151,7 +151,8 @@ def test_paths_and_methods(server: Running) -> None:
         assert answer.status_code == status, (method, path)
         message(path, answer)
     long = server.raw(b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert long.startswith(b"HTTP/1.1 400")
+    assert long == b"" or long.startswith(b"HTTP/1.1 400")
+    assert is_fine(server)
 
 
 def test_every_route_asks_for_the_key(tmp_path: Path) -> None:
