@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +17,7 @@ from export_models import folder_of, rows_for
 from glassformer.config import GenerationConfig
 from glassformer.interop.comparison import compare
 from glassformer.interop.engines import OnnxEngine
+from glassformer.interop.export_readme import readme
 from glassformer.interop.onnx import OPSET, export_onnx
 from glassformer.interop.onnx_decoding import OnnxTranslator
 from glassformer.tasks.model_folder import ModelFolder
@@ -36,12 +41,12 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 def test_every_declared_axis_is_symbolic_and_the_versions_are_there(translator: Exported) -> None:
     _, out = translator
-    assert {path.name for path in out.iterdir()} == {
+    assert {path.name for path in out.glob("*.onnx*")} == {
         "encoder_model.onnx",
         "decoder_model.onnx",
         "decoder_with_past_model.onnx",
     }
-    for path in out.iterdir():
+    for path in out.glob("*.onnx"):
         model = onnx.load(path)
         onnx.checker.check_model(model)
         assert [opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")] == [OPSET]
@@ -83,9 +88,29 @@ def test_our_search_over_the_graphs_finds_the_same(translator: Exported) -> None
     assert [t.alternatives[0].ids for t in theirs] == [t.alternatives[0].ids for t in ours]
 
 
+def readme_output(folder: ModelFolder, out: Path) -> str:
+    """What the code of the export's README prints."""
+    folder.tokenizer.save(out / "tokenizer.json")
+    [code] = re.findall(r"```python\n(.*?)```", readme(folder, "onnx", None), re.S)
+    done = subprocess.run([sys.executable, "-c", code], cwd=out, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_readme_translates_greedily_as_we_do(translator: Exported) -> None:
+    folder, out = translator
+    generation = replace(folder.config.generation, beam_size=1)
+    [expected] = Translator.of(folder).translate(["We eat bread."], generation=generation)
+    assert readme_output(folder, out) == expected.text + "\n"
+
+
 @pytest.mark.parametrize("family", ["decoder-only", "encoder-only"])
 def test_the_other_families_float_and_int8(family: str, tmp_path: Path) -> None:
-    options = {"use_pooler": True, "n_segments": 2} if family == "encoder-only" else {"positions": "rotary", "n_decoder_layers": 2}
+    options = (
+        {"use_pooler": True, "n_segments": 2}
+        if family == "encoder-only"
+        else {"positions": "rotary", "n_decoder_layers": 2}
+    )
     folder = folder_of(family, **options)
     export_onnx(folder, tmp_path, quantize="int8")
     engine = OnnxEngine(tmp_path, folder)
@@ -93,3 +118,4 @@ def test_the_other_families_float_and_int8(family: str, tmp_path: Path) -> None:
     assert comparison.is_same, comparison
     assert comparison.max_difference > 1e-4  # it really is int8
     assert not list(tmp_path.glob("*float32*"))
+    assert readme_output(folder, tmp_path).strip()
