@@ -286,7 +286,8 @@ def _marian(path: Path, variant: str) -> Any:
 
 def _bart(path: Path, variant: str) -> Any:
     size = byte_bpe_folder(path, transformers.BartTokenizer, ROBERTA_SPECIAL)
-    config = transformers.BartConfig(vocab_size=size, scale_embedding=True, **SEQ2SEQ)
+    is_tied = variant != "untied"  # else each stack has a table of its own
+    config = transformers.BartConfig(vocab_size=size, scale_embedding=True, tie_word_embeddings=is_tied, **SEQ2SEQ)
     model = transformers.BartForConditionalGeneration(config)
     model.generation_config.forced_bos_token_id = 0
     return model
@@ -316,7 +317,7 @@ _BUILDERS: dict[str, Callable[[Path, str], Any]] = {
 }
 ENCODERS = ("bert", "bert-relu", "bert-untied", "bert-pooler", "roberta", "distilbert")
 DECODERS = ("gpt2", "gpt2-untied", "llama", "llama-tied")
-TRANSLATORS = ("t5", "t5-v1.1", "marian", "marian-separate", "bart", "pegasus")
+TRANSLATORS = ("t5", "t5-v1.1", "marian", "marian-separate", "bart", "bart-untied", "pegasus")
 
 
 @dataclass(frozen=True)

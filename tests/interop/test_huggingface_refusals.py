@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from click.testing import CliRunner
 from huggingface_models import case, write_json
 from safetensors.torch import load_file, save_file
@@ -37,7 +38,8 @@ def changed(
     shutil.copytree(case(name).path, path)
     for file, fields in (("config.json", config), ("generation_config.json", generation)):
         if fields is not None:
-            write_json(path / file, json.loads((path / file).read_text()) | fields)
+            old = json.loads((path / file).read_text()) if (path / file).exists() else {}
+            write_json(path / file, old | fields)
     state = load_file(path / "model.safetensors")
     tensors(state)
     save_file({key: value.clone() for key, value in state.items()}, path / "model.safetensors")
@@ -65,17 +67,26 @@ def changed(
         ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}),
         ("llama", {"sliding_window": 16}),
         ("llama", {"eos_token_id": [2, 5]}),
+        ("llama", {"eos_token_id": 300}),
+        ("gpt2", {"bos_token_id": [0, 7]}),
+        ("bert", {"pad_token_id": 7}),
+        ("roberta", {"pad_token_id": 3}),
+        ("t5", {"decoder_start_token_id": 9}),
+        ("marian", {"num_hidden_layers": 7}),
+        ("bart", {"hidden_size": 7}),
+        ("bart", {"is_encoder_decoder": False}),
+        ("t5", {"num_attention_heads": 7}),
+        ("bert", {"model_type": "mbart"}),
         ("t5", {"feed_forward_proj": "gated-swiglu"}),
         ("marian", {"encoder_ffn_dim": 30}),
         ("marian", {"normalize_before": True}),
         ("marian", {"activation_function": "gelu_10"}),
         ("bart", {"add_final_layer_norm": True}),
-        ("marian", {"num_beam_groups": 2}),
     ],
 )
 def test_a_field_that_changes_the_numbers_is_refused_by_name(name: str, fields: dict[str, Any], tmp_path: Path) -> None:
-    generation = {"eos_token_id": fields["eos_token_id"]} if "eos_token_id" in fields else None
-    folder = changed(name, tmp_path / "theirs", config=fields, generation=generation)
+    generation = {key: value for key, value in fields.items() if key.endswith("_token_id")}
+    folder = changed(name, tmp_path / "theirs", config=fields, generation=generation or None)
     with pytest.raises(ConfigError) as error:
         import_huggingface(folder, tmp_path / "ours")
     word = next(iter(fields))
@@ -88,6 +99,7 @@ def test_a_field_that_changes_the_numbers_is_refused_by_name(name: str, fields: 
     "settings",
     [
         {"encoder_no_repeat_ngram_size": 3},
+        {"num_beam_groups": 2},
         {"suppress_tokens": [7]},
         {"bad_words_ids": [[5, 6]]},
         {"forced_eos_token_id": 9},
@@ -120,6 +132,26 @@ def test_settings_of_generation_are_honoured(tmp_path: Path) -> None:
     assert (ours.max_new_tokens, ours.min_new_tokens) == (39, 2)  # theirs count the start token
     assert (ours.no_repeat_ngram_size, ours.repetition_penalty, ours.is_eos_forced) == (2, 1.5, True)
     assert any("early_stopping" in note for note in report.notes)
+
+
+def test_settings_in_config_json_count_only_without_a_file_of_their_own(tmp_path: Path) -> None:
+    folder = changed("bart", tmp_path / "theirs", config={"num_beams": 3, "forced_eos_token_id": 2})
+    (folder / "generation_config.json").unlink()
+    assert import_huggingface(folder, tmp_path / "alone").config.generation.beam_size == 3
+    write_json(folder / "generation_config.json", {"eos_token_id": 2, "decoder_start_token_id": 2})
+    ours = import_huggingface(folder, tmp_path / "both").config.generation
+    assert ours.beam_size == 1 and not ours.is_eos_forced
+
+
+def test_penalties_that_count_another_text_are_noted(tmp_path: Path) -> None:
+    folder = changed("llama", tmp_path / "theirs", generation={"repetition_penalty": 1.3})
+    assert any("repetition_penalty" in note for note in import_huggingface(folder, tmp_path / "ours").notes)
+
+
+def test_fields_that_follow_from_another_win_over_it(tmp_path: Path) -> None:
+    folder = changed("t5-v1.1", tmp_path / "theirs", config={"dense_act_fn": "silu"})
+    assert import_huggingface(folder, tmp_path / "ours").config.model.activation == "silu"
+    assert transformers.T5Config.from_pretrained(folder).dense_act_fn == "silu"
 
 
 @pytest.mark.parametrize("fields", [{"_name_or_path": "x"}, {"use_cache": False}, {"torch_dtype": "float16"}])

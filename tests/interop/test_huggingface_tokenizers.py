@@ -25,14 +25,53 @@ def test_text_that_looks_like_a_control_token_stays_text(name: str) -> None:
     found = case(name)
     tokenizer = found.folder.src_tokenizer
     assert isinstance(tokenizer, ImportedTokenizer)
-    # What is unknown may become the unknown token, as any other text may; a language code is a special token too.
+    # What is unknown may become the unknown token, as any other text may; a language code is one only at the start.
     unknown = {tokenizer.unk_id} if tokenizer.unk_id != tokenizer.eos_id else set()
     codes = {i for i, piece in enumerate(tokenizer.names) if piece == ">>fr<<"}
-    for text in (LOOKALIKE, "</s>", ">>fr<< hello", LOOKALIKE.upper(), "＜/s＞ <​/s>"):
+    for text in (LOOKALIKE, "</s>", LOOKALIKE.upper(), "＜/s＞ <​/s>"):
         assert not set(tokenizer.encode(text)) & ((tokenizer.special_ids | codes) - unknown)
         allowed = tokenizer.encode(text, allow_special=True)
         assert allowed == found.tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert set(tokenizer.encode(LOOKALIKE, allow_special=True)) & (tokenizer.special_ids | codes)
+    assert set(tokenizer.encode(LOOKALIKE, allow_special=True)) & tokenizer.special_ids
+
+
+def test_a_language_code_at_the_start_chooses_the_target() -> None:
+    found = case("marian")
+    tokenizer = found.folder.src_tokenizer
+    for text in (">>fr<< hello", ">>fr<<hello", ">>fr<<"):
+        assert tokenizer.encode(text) == found.tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert tokenizer.encode(text)[0] == tokenizer.names.index(">>fr<<")
+    assert tokenizer.names.index(">>fr<<") not in tokenizer.encode("hello >>fr<< hello")
+
+
+@pytest.mark.parametrize("kind", ["vocab.txt", "merges.txt"])
+@pytest.mark.parametrize("file", ["added_tokens.json", "tokenizer_config.json"])
+def test_tokens_added_beside_a_vocabulary_are_read(kind: str, file: str, tmp_path: Path) -> None:
+    name, cls = ("bert", "BertTokenizer") if kind == "vocab.txt" else ("gpt2", "GPT2Tokenizer")
+    model = json.loads((case(name).path / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    if kind == "vocab.txt":
+        (tmp_path / kind).write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    else:
+        write_json(tmp_path / "vocab.json", model["vocab"])
+        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+        (tmp_path / kind).write_text("\n".join(["#version: 0.2", *merges]) + "\n", encoding="utf-8")
+    write_json(tmp_path / "config.json", {"model_type": name})
+    settings = {"tokenizer_class": cls}
+    added = {"content": "NEWTOK", "special": False, "normalized": True}
+    if file == "added_tokens.json":
+        write_json(tmp_path / file, {"NEWTOK": len(pieces)})
+    else:
+        settings["added_tokens_decoder"] = {str(len(pieces)): added}
+    write_json(tmp_path / "tokenizer_config.json", settings)
+    ours, _ = read_tokenizers(tmp_path, ARCHITECTURES[name])
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = "the NEWTOK cat newtok NewTok"
+    assert ours.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
+    assert len(pieces) in ours.encode(text)
+    write_json(tmp_path / "added_tokens.json", {"FAR": len(pieces) + 9})
+    with pytest.raises(TokenizerError, match="FAR"):
+        read_tokenizers(tmp_path, ARCHITECTURES[name])
 
 
 @pytest.mark.parametrize("name", ["roberta", "gpt2"])

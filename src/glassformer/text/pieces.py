@@ -64,15 +64,21 @@ class PieceTokenizer(ImportedTokenizer):
         for text in texts:
             require_unicode(text)
         unknown = self._special["unk"]
-        batch: list[list[str]] = self._pieces.encode(list(texts), out_type=str)
-        return [[self._id_of.get(piece, unknown) for piece in pieces] for pieces in batch]  # type: ignore[misc]
+        parted = [self._without_code(text) for text in texts]
+        batch: list[list[str]] = self._pieces.encode([text for _, text in parted], out_type=str)
+        return [
+            [*code, *(self._id_of.get(piece, unknown) for piece in pieces)]  # type: ignore[misc]
+            for (code, _), pieces in zip(parted, batch, strict=True)
+        ]
+
+    def _without_code(self, text: str) -> tuple[list[int], str]:
+        """A language code of the vocabulary, such as >>fr<<, at the start of a text, and the rest (Marian)."""
+        code = None if self.saved["names"] is None else re.match(r">>[^<>\s]+<<", text)
+        return ([self._id_of[code[0]]], text[code.end() :]) if code and code[0] in self._id_of else ([], text)
 
     def _ids_with_special(self, text: str, dropout: float) -> list[int]:
-        """Special tokens anywhere, and a language code such as >>fr<< at the start."""
-        start: list[int] = []
-        code = re.match(r">>[^<>\s]+<<", text)
-        if code and code[0] in self._id_of:
-            start, text = [self._id_of[code[0]]], text[code.end() :]
+        """Special tokens anywhere."""
+        start, text = self._without_code(text)
         names = sorted((self.names[i] for i in self.special_ids), key=len, reverse=True)
         parts = re.split("(" + "|".join(map(re.escape, names)) + ")", text)
         for i, part in enumerate(parts):

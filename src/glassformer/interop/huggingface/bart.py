@@ -7,7 +7,9 @@ Source: Lewis et al. 2020.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from glassformer.config import ModelConfig
 from glassformer.errors import ConfigError
@@ -16,9 +18,11 @@ from glassformer.interop.huggingface.bert import HEADS, name_of
 from glassformer.interop.huggingface.fields import Fields
 from glassformer.interop.huggingface.table import Entry, linear, map_layers, norm
 
-__all__ = ["BART", "FREE", "SPECIAL", "read_sizes", "shared_table", "write_sizes"]
+__all__ = ["BART", "FREE", "IDLE_TABLE", "SPECIAL", "read_sizes", "read_tying", "shared_table", "write_sizes"]
 
 POSITION_OFFSET = 2
+TABLES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+IDLE_TABLE = (r"model\.shared\.weight", "a table that nothing reads, since each stack has its own")
 FIXED: dict[str, Any] = {
     "family": "encoder-decoder",
     "positions": "learned",
@@ -61,7 +65,8 @@ def read_sizes(fields: Fields, *, activation: str = "gelu") -> dict[str, Any]:
     """The fields of ours that BART, Marian and Pegasus name alike."""
     sizes = {}
     for ours, theirs in (("d_ff", "ffn_dim"), ("n_heads", "attention_heads")):
-        encoder, decoder = (fields.number(f"{stack}_{theirs}") for stack in ("encoder", "decoder"))
+        other = ("num_attention_heads",) if ours == "n_heads" else ()  # of the encoder
+        encoder, decoder = fields.number(f"encoder_{theirs}", *other), fields.number(f"decoder_{theirs}")
         if encoder != decoder:
             raise ConfigError(
                 f"config.json: encoder_{theirs}={encoder} and decoder_{theirs}={decoder}.",
@@ -71,8 +76,8 @@ def read_sizes(fields: Fields, *, activation: str = "gelu") -> dict[str, Any]:
         sizes[ours] = encoder
     return sizes | {
         "vocab_size": fields.number("vocab_size"),
-        "d_model": fields.number("d_model"),
-        "n_encoder_layers": fields.number("encoder_layers"),
+        "d_model": fields.number("d_model", "hidden_size"),
+        "n_encoder_layers": fields.number("encoder_layers", "num_hidden_layers"),
         "n_decoder_layers": fields.number("decoder_layers"),
         "max_positions": fields.number("max_position_embeddings", default=1024),
         "activation": fields.activation("activation_function", activation),
@@ -81,6 +86,22 @@ def read_sizes(fields: Fields, *, activation: str = "gelu") -> dict[str, Any]:
         "attention_dropout": fields.take("attention_dropout", 0.0),
         "ffn_dropout": fields.take("activation_dropout", 0.0),
     }
+
+
+def read_tying(fields: Fields, tensors: Tensors, *, is_shared: bool) -> Literal["all", "inputs", "decoder", "none"]:
+    """Which tables are one. `tie_word_embeddings=false` may part the tables of the two stacks too: the file shows it.
+
+    Args:
+        fields: Theirs.
+        tensors: Theirs.
+        is_shared: Whether source and target have one vocabulary.
+    """
+    is_tied = fields.take("tie_word_embeddings", True) is not False
+    tables = [tensors[name] for name in TABLES if name in tensors]
+    if not is_tied and len(tables) == 2 and not torch.equal(*tables):
+        is_shared = False
+    tying = {(True, True): "all", (True, False): "inputs", (False, True): "decoder", (False, False): "none"}
+    return tying[is_shared, is_tied]  # type: ignore[return-value]
 
 
 def write_sizes(config: ModelConfig, *, max_positions: int) -> dict[str, Any]:
@@ -123,7 +144,7 @@ def _block(ours: str, i: int) -> list[Entry]:
 
 def shared_table(config: ModelConfig) -> list[Entry]:
     """Token tables, blocks and projection."""
-    head, tables = "lm_head.weight", [f"model.{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")]
+    head, tables = "lm_head.weight", TABLES
     tied = (head,) if config.is_output_tied else ()
     if config.is_source_tied:
         entries = [Entry(("encoder.embedding.tokens.weight",), ("model.shared.weight", *tables, *tied))]
@@ -152,10 +173,10 @@ def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
     fields.require("normalize_embedding", True, reason="BART has a norm after its embeddings.")
     fields.require("add_bias_logits", True, False)  # no version reads it: final_logits_bias is always there
     fields.take("classif_dropout"), fields.take("extra_pos_embeddings")
-    is_tied = fields.take("tie_word_embeddings", True) is not False
+    tying = read_tying(fields, tensors, is_shared=True)
     if "final_logits_bias" not in tensors:  # a base model saved without its head has none; zeros add nothing
-        tensors["final_logits_bias"] = tensors["model.shared.weight"].new_zeros(1, fields.number("vocab_size"))
-    return ModelConfig(**FIXED, **read_sizes(fields), tying="all" if is_tied else "inputs")
+        tensors["final_logits_bias"] = torch.zeros(1, fields.number("vocab_size"))
+    return ModelConfig(**FIXED, **read_sizes(fields), tying=tying)
 
 
 def _write(config: ModelConfig) -> dict[str, Any]:
@@ -172,6 +193,6 @@ BART = Architecture(
     read=_read,
     write=_write,
     table=shared_table,
-    left_out=((r"(model\.)?classification_head\..*", HEADS),),
+    left_out=((r"(model\.)?classification_head\..*", HEADS), IDLE_TABLE),
     special=SPECIAL,
 )

@@ -57,9 +57,6 @@ _HARMLESS = frozenset(
         "encoder_layerdrop",
         "decoder_layerdrop",
         "layerdrop",
-        "num_hidden_layers",
-        "hidden_size",
-        "num_attention_heads",
         "classif_dropout",
     ]
 )
@@ -95,9 +92,20 @@ class Fields:
         return self.values.get(name, default)
 
     def number(self, name: str, *names: str, default: int | None = None) -> int:
-        """A whole number under the first of several names that is there."""
-        found = [value for value in (self.take(each) for each in (name, *names)) if value is not None]
-        value = found[0] if found else default
+        """A whole number, which may stand under several names of one field.
+
+        Raises:
+            ConfigError: It is none, or two of the names have different values.
+        """
+        found = {each: value for each in (name, *names) if (value := self.take(each)) is not None}
+        name = next(iter(found), name)
+        value = found.get(name, default)
+        if any(other != value for other in found.values()):
+            raise ConfigError(
+                f"config.json: {' and '.join(f'{each}={other!r}' for each, other in found.items())}.",
+                "They are names of one field, so they must be equal.",
+                "Remove the wrong one.",
+            )
         if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigError(
                 f"config.json: {name}={value!r} is no whole number.",

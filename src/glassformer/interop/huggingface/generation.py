@@ -122,6 +122,8 @@ def read_generation(
     settings |= _sampling(fields)
     settings["repetition_penalty"] = _or(fields.take("repetition_penalty"), 1.0)
     settings["no_repeat_ngram_size"] = fields.take("no_repeat_ngram_size") or 0
+    if not is_seq2seq and (settings["repetition_penalty"] != 1 or settings["no_repeat_ngram_size"]):
+        notes.append("repetition_penalty and no_repeat_ngram_size count what is made; there they count the prompt too.")
     settings |= _lengths(fields, is_seq2seq, notes)
     settings["forced_bos_id"] = fields.take("forced_bos_token_id")
     forced_end = fields.take("forced_eos_token_id")

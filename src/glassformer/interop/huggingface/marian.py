@@ -17,7 +17,15 @@ from torch import Tensor
 from glassformer.config import ModelConfig
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.huggingface.architecture import Architecture, Tensors
-from glassformer.interop.huggingface.bart import FREE, SPECIAL, read_sizes, shared_table, write_sizes
+from glassformer.interop.huggingface.bart import (
+    FREE,
+    IDLE_TABLE,
+    SPECIAL,
+    read_sizes,
+    read_tying,
+    shared_table,
+    write_sizes,
+)
 from glassformer.interop.huggingface.fields import Fields
 from glassformer.model.positions import sinusoidal_table
 
@@ -69,12 +77,10 @@ def _read(fields: Fields, tensors: Tensors, fixed: Mapping[str, Any], **expected
     sizes = read_sizes(fields)
     src_vocab_size, vocab_size = sizes["vocab_size"], fields.number("decoder_vocab_size", default=sizes["vocab_size"])
     is_shared = bool(fields.take("share_encoder_decoder_embeddings", True))
-    is_tied = fields.take("tie_word_embeddings", True) is not False
-    tying = {(True, True): "all", (True, False): "inputs", (False, True): "decoder", (False, False): "none"}
     return ModelConfig(
         **dict(fixed) | sizes | {"vocab_size": vocab_size},
         src_vocab_size=None if is_shared or src_vocab_size == vocab_size else src_vocab_size,
-        tying=tying[is_shared, is_tied],  # type: ignore[arg-type]
+        tying=read_tying(fields, tensors, is_shared=is_shared),
         sinusoid_layout=_layout(tensors, sizes["d_model"]),
     )
 
@@ -116,7 +122,7 @@ def _computed(config: ModelConfig, written: Mapping[str, Any]) -> Tensors:
     return {name: table.to(torch.float32) for name in TABLES}
 
 
-LEFT_OUT = ((r"model\.(encoder|decoder)\.embed_positions\.weight", "sinusoids, which are computed"),)
+LEFT_OUT = ((r"model\.(encoder|decoder)\.embed_positions\.weight", "sinusoids, which are computed"), IDLE_TABLE)
 MARIAN = Architecture(
     model_type="marian",
     prefix="model.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from glassformer import __version__
 from glassformer.config import Config, DataConfig, ModelConfig, TokenizerConfig
-from glassformer.errors import CheckpointError, ConfigError, TokenizerError, suggestion
+from glassformer.errors import CheckpointError, ConfigError, TokenizerError
 from glassformer.interop.huggingface.architecture import Architecture
 from glassformer.interop.huggingface.families import ARCHITECTURES
 from glassformer.interop.huggingface.fields import Fields
@@ -23,7 +24,8 @@ from glassformer.interop.huggingface.table import Mapped, to_ours, without_zero_
 from glassformer.interop.huggingface.vocabulary import read_tokenizers
 from glassformer.model import build_model
 from glassformer.shapes import total
-from glassformer.tasks.model_folder import save_model_folder
+from glassformer.tasks.model_folder import load_model_folder, save_model_folder
+from glassformer.tasks.probe import save_probe
 from glassformer.text.imported import ImportedTokenizer, LibraryTokenizer
 
 __all__ = ["ImportReport", "import_huggingface"]
@@ -66,12 +68,13 @@ def import_huggingface(path: str | Path, out: str | Path) -> ImportReport:
     tensors = _renamed(read_tensors(folder), architecture.prefix)
     model, generation = _split_fields(values)
     fields = Fields(model)
+    is_seq2seq = architecture.fixed["family"] == "encoder-decoder"
+    fields.require("is_encoder_decoder", is_seq2seq, reason="It is another kind of model.")
     config = architecture.read(fields, tensors)
-    fields.require("is_encoder_decoder", config.family == "encoder-decoder", reason="It is another kind of model.")
     fields.take("pad_token_id")  # read with the other ids of special tokens
     fields.finish()
-    if (folder / "generation_config.json").is_file():
-        generation |= read_json(folder / "generation_config.json")
+    if (folder / "generation_config.json").is_file():  # then nothing reads the settings in config.json
+        generation = read_json(folder / "generation_config.json")
     tokenizers = read_tokenizers(folder, architecture)
     config, src_tokenizer, tokenizer, notes = _with_ids(config, {**values, **generation}, *tokenizers)
     config = replace(config, pooling=sentence.pooling, is_normalized=sentence.is_normalized)
@@ -81,7 +84,7 @@ def import_huggingface(path: str | Path, out: str | Path) -> ImportReport:
     config = without_zero_biases(config, mapped)
     settings, more = read_generation(
         generation,
-        is_seq2seq=config.family == "encoder-decoder",
+        is_seq2seq=is_seq2seq,
         eos_id=config.eos_id,
         never_made={*tokenizer.never_made, *range(tokenizer.vocab_size, config.vocab_size)},
     )
@@ -104,15 +107,17 @@ def _save(
     tokenizer: ImportedTokenizer,
     source: Path,
 ) -> None:
+    weights = {name: tensor.to(torch.float32).clone() for name, tensor in mapped.state.items()}
     save_model_folder(
         out,
         config=report.config,
-        weights={name: tensor.to(torch.float32).clone() for name, tensor in mapped.state.items()},
+        weights=weights,
         tokenizer=tokenizer,
         src_tokenizer=src_tokenizer,
         metrics={},
         card=_card(report, source.name),
     )
+    save_probe(out, load_model_folder(out).model)
 
 
 def _architecture(values: Mapping[str, Any], folder: Path) -> Architecture:
@@ -121,7 +126,7 @@ def _architecture(values: Mapping[str, Any], folder: Path) -> Architecture:
         raise ConfigError(
             f"{folder / 'config.json'}: model_type={model_type!r} is not built here.",
             f"Known are {', '.join(ARCHITECTURES)}.",
-            suggestion(str(model_type), ARCHITECTURES),
+            "This model cannot be imported; another name in its place would be another network.",
         )
     return ARCHITECTURES[model_type]
 
@@ -158,20 +163,22 @@ def _with_ids(
 ) -> tuple[ModelConfig, ImportedTokenizer, ImportedTokenizer, list[str]]:
     """The ids of special tokens: what config.json and generation_config.json say, else the tokenizer's."""
     is_encoder, notes = config.family == "encoder-only", list[str]()
-    special = tokenizer.saved["special"]
-    eos = special["eos"] if is_encoder else _one_id(values.get("eos_token_id"), special["eos"])
-    pad = _one_id(values.get("pad_token_id"), special["pad"] if is_encoder else None)
-    start = special["bos"] if is_encoder else _one_id(values.get("bos_token_id"), special["bos"])
+    special, id_of = tokenizer.saved["special"], partial(_one_id, values, tokenizer)
+    eos = special["eos"] if is_encoder else id_of("eos_token_id", special["eos"])
+    pad = id_of("pad_token_id", special["pad"] if is_encoder else None)
+    start = special["bos"] if is_encoder else id_of("bos_token_id", special["bos"])
     if config.family == "encoder-decoder":
-        start = _one_id(values.get("decoder_start_token_id"), pad if start is None else start)
+        start = id_of("decoder_start_token_id", pad if start is None else start)
     if eos is None:
         raise TokenizerError(
             "Neither the tokenizer nor the config names an end token.",
             "A text must be able to end.",
             "Add eos_token (or sep_token) to tokenizer_config.json.",
         )
-    if config.family == "decoder-only" and pad == eos:
-        pad = None  # a prompt may hold ends of texts, which are no padding
+    if config.family == "decoder-only" and pad in (start, eos, special["unk"]):
+        pad = None  # a prompt may hold these, and they are no padding
+    if config.family != "decoder-only":
+        _require_padding(pad, eos, special)
     filler = special["pad"] if pad is None else pad
     roles = {"pad": eos if filler is None else filler, "eos": eos}
     both = [
@@ -196,15 +203,41 @@ def _with_ids(
     return config, src_tokenizer, tokenizer, notes
 
 
-def _one_id(value: Any, default: int | None) -> int | None:
-    if isinstance(value, list) and len(value) != 1:
+def _require_padding(pad: int | None, eos: int, special: Mapping[str, int | None]) -> None:
+    """Padding is told by its id, so it must be that of the tokenizer, and no token of a text."""
+    wrong = None
+    if special["pad"] not in (None, pad):
+        wrong = f"the tokenizer pads with {special['pad']}"
+    elif pad in (eos, special["unk"]):
+        wrong = "that is its end token or its unknown token too"
+    if pad is not None and wrong:
         raise ConfigError(
-            f"eos_token_id={value!r} names several tokens.",
-            "Here one token ends a text.",
-            "Keep the one that ends texts in generation_config.json and config.json.",
+            f"config.json: pad_token_id={pad}, and {wrong}.",
+            "Padding must have one id, which no text has.",
+            "Correct pad_token_id in config.json, or pad_token in tokenizer_config.json.",
         )
-    value = value[0] if isinstance(value, list) else value
-    return default if value is None or value < 0 else int(value)
+
+
+def _one_id(values: Mapping[str, Any], tokenizer: ImportedTokenizer, name: str, default: int | None) -> int | None:
+    """The id of a role as the config gives it, else the default; it must not be an id that texts have."""
+    given = values.get(name)
+    ids = set(given) if isinstance(given, list) else {given}
+    if len(ids) != 1 or not all(each is None or isinstance(each, int) for each in ids):
+        raise ConfigError(
+            f"{name}={given!r} does not name one token.",
+            "Here one token has each role.",
+            "Keep the right one (of several ends, the one that ends texts) in generation_config.json and config.json.",
+        )
+    value = ids.pop()
+    if value is None or value < 0:
+        return default
+    if value < tokenizer.vocab_size and value not in tokenizer.special_ids:
+        raise ConfigError(
+            f"{name}={value} is {tokenizer.names[value]!r}, which texts may hold.",
+            "A special token was expected in config.json and generation_config.json.",
+            f"Correct {name}, or mark the token as special in the tokenizer's files.",
+        )
+    return int(value)
 
 
 def _data(config: ModelConfig, sentence: SentenceSettings, tokenizer: ImportedTokenizer) -> DataConfig:

@@ -52,9 +52,11 @@ TABLES = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.
 
 
 def _feed_forward(fields: Fields) -> dict[str, Any]:
-    """Activation and gate from `feed_forward_proj`; gated-gelu means the tanh form."""
+    """Activation and gate from `feed_forward_proj`; gated-gelu means the tanh form.
+
+    Newer versions write what follows from it too, and where those fields say otherwise, they win.
+    """
     value = fields.take("feed_forward_proj", "relu")
-    fields.take("dense_act_fn"), fields.take("is_gated_act")  # written by newer versions, derived from the same
     gate, _, name = value.rpartition("-")
     name = "gelu_new" if value == "gated-gelu" else name
     if gate not in ("", "gated") or name not in ACTIVATIONS:
@@ -63,7 +65,8 @@ def _feed_forward(fields: Fields) -> dict[str, Any]:
             f"It is one of {', '.join(ACTIVATIONS)}, or gated- and one of them.",
             "This model cannot be imported.",
         )
-    return {"activation": ACTIVATIONS[name], "is_gated": gate == "gated"}
+    is_gated = bool(fields.take("is_gated_act", gate == "gated"))
+    return {"activation": fields.activation("dense_act_fn", name), "is_gated": is_gated}
 
 
 def _is_tied(tensors: Tensors) -> bool:
@@ -90,15 +93,15 @@ def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
         )
     fields.take("n_positions")  # of no use to relative positions
     dropout = fields.take("dropout_rate", 0.1)
-    n_layers = fields.number("num_layers", default=6)
+    n_layers = fields.number("num_layers", "num_hidden_layers", default=6)
     is_tied = _is_tied(tensors) and is_declared_tied is not False
     return ModelConfig(
         **FIXED,
         **_feed_forward(fields),
         vocab_size=fields.number("vocab_size", default=32128),
-        d_model=fields.number("d_model", default=512),
+        d_model=fields.number("d_model", "hidden_size", default=512),
         d_ff=fields.number("d_ff", default=2048),
-        n_heads=fields.number("num_heads", default=8),
+        n_heads=fields.number("num_heads", "num_attention_heads", default=8),
         d_head=fields.number("d_kv", default=64),
         n_encoder_layers=n_layers,
         n_decoder_layers=fields.number("num_decoder_layers", default=n_layers),

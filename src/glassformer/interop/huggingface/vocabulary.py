@@ -91,7 +91,7 @@ def _wordpiece(folder: Path, settings: Mapping[str, Any], names: Mapping[str, st
     )
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece()
-    return _with_special(library, names)
+    return _with_added(library, settings, names)
 
 
 def _byte_bpe(folder: Path, settings: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
@@ -102,20 +102,39 @@ def _byte_bpe(folder: Path, settings: Mapping[str, Any], names: Mapping[str, str
     add_space = options.get("add_prefix_space", False)
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_space)
     library.decoder = decoders.ByteLevel()
-    return _with_special(library, names)
+    return _with_added(library, settings, names)
 
 
-def _with_special(library: tokenizers.Tokenizer, names: Mapping[str, str | None]) -> dict[str, Any]:
+def _with_added(
+    library: tokenizers.Tokenizer, settings: Mapping[str, Any], names: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """The library's file with the tokens that the files of settings add, under the ids that they name."""
+    for i, token in sorted(_added(settings).items()):
+        (library.add_special_tokens if token.special else library.add_tokens)([token])
+        if library.token_to_id(token.content) != i:
+            raise TokenizerError(
+                f"The added token {token.content!r} has the id {i} and would be {library.token_to_id(token.content)}.",
+                "Added tokens follow on the vocabulary without a gap.",
+                "Save the tokenizer as tokenizer.json, and import again.",
+            )
     library.add_special_tokens(
         [
             # The mask takes the space in front of it, so that it stands for a whole word (RoBERTa, BART).
             tokenizers.AddedToken(name, lstrip=role == "mask" and name == "<mask>", normalized=False)
             for role, name in names.items()
-            if name is not None
+            if name is not None and name not in {token.content for token in _added(settings).values()}
         ]
     )
     state: dict[str, Any] = json.loads(library.to_str())
     return state
+
+
+def _added(settings: Mapping[str, Any]) -> dict[int, tokenizers.AddedToken]:
+    """Tokens beside the vocabulary by id: `added_tokens_decoder` of tokenizer_config.json, and added_tokens.json."""
+    found = {i: {"content": name} for name, i in settings.get("added_tokens.json", {}).items()}
+    decoder = settings.get("tokenizer_config.json", {}).get("added_tokens_decoder", {})
+    found |= {int(i): token for i, token in decoder.items()}
+    return {i: tokenizers.AddedToken(**token) for i, token in found.items()}
 
 
 def _marian(
