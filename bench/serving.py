@@ -63,9 +63,7 @@ def alone_rate(model: str, texts: list[str]) -> tuple[float, float]:
 
 
 async def served_rate(model: str, texts: list[str], n_clients: int) -> tuple[float, float, list[float], list[str]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "glassformer", "serve", model, "--port", str(port), "--threads", "1"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
     try:
@@ -91,6 +89,13 @@ async def served_rate(model: str, texts: list[str], n_clients: int) -> tuple[flo
     finally:
         process.terminate()
         process.wait(60)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 async def ready(client: httpx.AsyncClient) -> None:

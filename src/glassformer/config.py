@@ -559,7 +559,7 @@ class ServeConfig:
     timeout_s: float = 120.0  # seconds for the answer to a request
     read_timeout_s: float = 10.0  # seconds for a client to send its headers, and again for its body
     drain_s: float = 30.0  # seconds for requests to end after SIGTERM
-    batch_tokens: int = 4096  # tokens times hypotheses decoded together
+    batch_tokens: int = 16_384  # tokens times hypotheses decoded together
     batch_wait_s: float = 0.002  # seconds that an idle model waits for company of a first request
     threads: int | None = None  # threads of the matrix products of each model; unset: torch's choice, shared out
 

@@ -68,6 +68,19 @@ def test_jobs_take_turns_and_results_come_home() -> None:
     assert engine.batches == [[20, 1, 2, 21], [22, 23, 24, 25], [26, 27]]
 
 
+def test_one_job_has_its_share_of_a_batch_and_no_more() -> None:
+    engine = Log()
+
+    async def main() -> None:
+        queue = batcher(engine, batch_tokens=10_000)
+        jobs = [queue.submit([item(i) for i in range(20, 60)]), queue.submit([item(1)])]
+        await asyncio.gather(*map(result, jobs))
+        queue.close()
+
+    asyncio.run(main())
+    assert [len(batch) for batch in engine.batches] == [33, 8] and 1 in engine.batches[0]
+
+
 def test_other_settings_are_another_batch_and_nobody_waits_for_ever() -> None:
     engine = Log()
 

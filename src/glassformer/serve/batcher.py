@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Batcher", "Done", "Engine", "Event", "Item", "Job", "Piece", "Watcher"]
 
 LOGGER = logging.getLogger("glassformer.serve")
+JOB_SHARE = 32  # most items of one job in a batch, so that one long document never makes the others wait for long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +225,7 @@ class Batcher:
     def _next_batch(self) -> list[_Place]:
         """Items of equal settings, one of each job in turn; the job that has waited longest has its item in."""
         batch: list[_Place] = []
+        n_taken: Counter[Job] = Counter()
         passed: list[Job] = []  # their turn is next time
         longest = 0
         while self._jobs:
@@ -231,7 +233,7 @@ class Batcher:
             if job.is_cancelled or not job.waiting:
                 continue
             item = job.items[job.waiting[0]]
-            if batch and item.settings != batch[0].item.settings:
+            if n_taken[job] == JOB_SHARE or (batch and item.settings != batch[0].item.settings):
                 passed.append(job)
                 continue
             if batch and max(longest, item.size) * item.n_rows * (len(batch) + 1) > self._batch_tokens:
@@ -239,6 +241,7 @@ class Batcher:
                 break
             longest = max(longest, item.size)
             batch.append(_Place(job, job.waiting.popleft()))
+            n_taken[job] += 1
             if job.waiting:
                 self._jobs.append(job)
         self._jobs.extendleft(reversed(passed))
