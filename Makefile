@@ -21,7 +21,7 @@ demo: setup
 	rm -rf $(RUN)
 	$(GLASSFORMER) phrasebook --out $(BOOK)
 	$(GLASSFORMER) train $(BOOK)/train.tsv --valid $(BOOK)/valid.tsv --test $(BOOK)/test.tsv \
-		--src en --tgt fr --preset tiny --budget 4m --out $(RUN)
+		--src en --tgt fr --preset tiny --budget 4m --set validation.film="We eat bread in the garden." --out $(RUN)
 	$(GLASSFORMER) translate $(RUN) "we eat bread" --attention --picture $(RUN)/attention.svg
 	@echo
 	@echo "Your own translator, from a TSV file with two columns or from two text files, in one hour:"

@@ -20,6 +20,7 @@ TINY = [
     "data.batch_tokens=600",
     "validation.rows=20",
     "validation.bleu_rows=2",
+    "validation.film=We eat bread.",
     "generation.beam_size=2",
 ]
 

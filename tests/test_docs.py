@@ -42,7 +42,7 @@ def test_settings_named_in_the_pages_are_known() -> None:
 
 
 def test_options_named_in_the_pages_exist() -> None:
-    pattern = re.compile(r"(?:^|`)\s*(?:\S*/)?glassformer ([a-z]+)([^`\n|]*)", re.MULTILINE)
+    pattern = re.compile(r"(?:^|`)\s*(?:\S*/)?glassformer ([a-z-]+)([^`\n|]*)", re.MULTILINE)
     for page in PAGES:
         for name, rest in pattern.findall(page.read_text(encoding="utf-8")):
             if name not in COMMANDS:

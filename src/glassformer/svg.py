@@ -153,7 +153,7 @@ def heatmap(
     cells.append(f'<rect class="axis" x="{left}" y="{top}" width="{right - left}" height="{bottom - top}"/>')
     scale = f"empty {_number(low)}, full {high:.3g}"
     cells.append(_text(left, bottom + 22, f"{column_label} across, {row_label} down; {scale}", kind="small"))
-    width = max(right, left + 300, 48 + _text_width(title)) + _RIGHT
+    width = max(right, left + 300, 18 + 1.25 * _text_width(title)) + _RIGHT  # the title is set larger
     return _document(width, bottom + 40, title, cells)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from glassformer.tasks.model_folder import ModelFolder
 from helpers import VARIANTS
 from tasks.small_models import build, config, tokenizer
 
-TEXT = "We eat bread in the garden."
+TEXT = "We eat bread."
 FAMILY_CASES: list[tuple[str, dict[str, Any]]] = [("encoder-decoder", {}), ("decoder-only", {})]
 FAMILY_CASES += [("encoder-only", {"use_mlm_head": True}), ("encoder-only", {"use_pooler": True})]
 # Every position scheme and switch in the family that has all kinds of attention.
@@ -52,3 +53,27 @@ def broken(module: nn.Module, fault: Any) -> Iterator[None]:
 def shifted(output: Tensor) -> Tensor:
     """Off by a thousandth: nobody would see it in a translation."""
     return output * 1.001
+
+
+class Page(HTMLParser):
+    """Collects what a page would load, and checks that its tags are closed."""
+
+    void = frozenset({"meta", "img", "input", "link", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.loads += [values[name] for name in ("src", "srcset", "action") if name in values]
+        self.ids += [values["id"]] if "id" in values else []
+        self.links += [values["href"]] if "href" in values else []
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, tag

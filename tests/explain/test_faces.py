@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from explain_models import IDS, TEXT, explained, folder
+from explain_models import IDS, TEXT, Page, explained, folder
 
 from glassformer.cli import cli
 from glassformer.explain import explain
@@ -98,30 +97,6 @@ def test_the_command_exits_with_1_when_the_served_path_is_off(model: Path, monke
     monkeypatch.setattr("glassformer.tasks.model_folder.load_model_folder", lambda path: broken)
     result = run(model, TEXT)
     assert result.exit_code == 1 and "leaves the equations at decoder.1.self.context" in " ".join(result.output.split())
-
-
-class Page(HTMLParser):
-    """Collects what a page would load, and checks that its tags are closed."""
-
-    void = frozenset({"meta", "img", "input", "link", "br"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.loads: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        self.loads += [values[name] for name in ("src", "srcset", "action") if name in values]
-        self.ids += [values["id"]] if "id" in values else []
-        self.links += [values["href"]] if "href" in values else []
-        if tag not in self.void:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, tag
 
 
 @pytest.mark.parametrize("case", IDS)

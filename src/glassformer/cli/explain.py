@@ -10,7 +10,7 @@ import click
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
-    from glassformer.explain import Explanation
+    from glassformer.explain import AttentionMap, Explanation
 
 
 @click.command("explain")
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 @click.option("--attention", metavar="KEY", help="Print an attention: encoder.1.self, decoder.2.cross, ...")
 @click.option("--head", type=click.IntRange(min=1), metavar="N", help="With --attention: one head, from 1.")
 @click.option("--words", is_flag=True, help="With --attention: join sub-words to words.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Draw as SVG: the map of --attention, else the steps of --open as a graph, else the parts of the model.",
+)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting of generation.json.")
 def command(
     model: str,
@@ -40,6 +46,7 @@ def command(
     attention: str | None,
     head: int | None,
     words: bool,
+    picture: Path | None,
     sets: tuple[str, ...],
 ) -> None:
     """Show how the model in the folder MODEL computes on TEXT, step by step.
@@ -60,7 +67,11 @@ def command(
     folder = load_model_folder(model)
     generation = override(folder.config.generation, "generation", sets, {})
     explanation = explain(folder, text, target=target, reference=why_not, generation=generation)
-    _print(explanation, opened, attention, head, words)
+    map_ = None if attention is None else _map(explanation, attention, head)
+    _print(explanation, opened, map_, head, words)
+    if picture is not None:
+        picture.write_text(_drawing(explanation, opened, map_, head, words), encoding="utf-8")
+        click.echo(f"Picture: {picture}", err=True)
     if html is not None:
         html.write_text(explanation.to_html(), encoding="utf-8")
         click.echo(f"Page: {html}", err=True)
@@ -71,8 +82,19 @@ def command(
         raise SystemExit(1)
 
 
+def _map(explanation: Explanation, key: str, head: int | None) -> AttentionMap:
+    maps = {map_.key: map_ for map_ in explanation.maps}
+    if key not in maps:
+        raise UserError(f"--attention {key} is unknown.", f"Known: {', '.join(maps)}.", "Choose one of them.")
+    if head is not None and head > explanation.config.n_heads:
+        raise UserError(
+            f"--head {head} was given.", f"This model has {explanation.config.n_heads} heads.", "Choose one of them."
+        )
+    return maps[key]
+
+
 def _print(
-    explanation: Explanation, opened: tuple[str, ...], attention: str | None, head: int | None, is_words: bool
+    explanation: Explanation, opened: tuple[str, ...], map_: AttentionMap | None, head: int | None, is_words: bool
 ) -> None:
     from rich.console import Console
 
@@ -80,13 +102,18 @@ def _print(
 
     console = Console(highlight=False, width=None if Console().is_terminal else 80)
     show(explanation, console, opened=opened)
-    if attention is None:
-        return
-    maps = {map_.key: map_ for map_ in explanation.maps}
-    if attention not in maps:
-        raise UserError(f"--attention {attention} is unknown.", f"Known: {', '.join(maps)}.", "Choose one of them.")
-    if head is not None and head > explanation.config.n_heads:
-        raise UserError(
-            f"--head {head} was given.", f"This model has {explanation.config.n_heads} heads.", "Choose one of them."
-        )
-    show_map(maps[attention], console, head=head, is_words=is_words)
+    if map_ is not None:
+        show_map(map_, console, head=head, is_words=is_words)
+
+
+def _drawing(
+    explanation: Explanation, opened: tuple[str, ...], map_: AttentionMap | None, head: int | None, is_words: bool
+) -> str:
+    from glassformer.explain.graph import draw_parts, draw_steps
+    from glassformer.explain.render_terminal import chosen_map
+    from glassformer.svg import heatmap
+
+    if map_ is not None:
+        weights, rows, columns, title = chosen_map(map_, head=head, is_words=is_words)
+        return heatmap(weights.tolist(), rows=rows, columns=columns, title=title)
+    return draw_steps(explanation, opened) if opened else draw_parts(explanation)

@@ -40,20 +40,19 @@ def command(model: str, different: bool, is_json: bool) -> None:
 
 def _config(model: str) -> tuple[Config, tuple[str, ...], str]:
     """The config, the sections that it speaks of, and a line that says which."""
-    import json
     from pathlib import Path
 
     from glassformer.presets import PRESETS, REASONS
     from glassformer.resolve import config_from_dict, resolve
+    from glassformer.tasks.model_folder import CONFIG, load_config
+    from glassformer.tasks.run_folder import RunFolder
 
     path = Path(model)
     if model in PRESETS and not path.exists():
         return resolve(model, None, (), {}).config, ("model",), f"preset {model}: {REASONS[model]}"
-    if (path / "config.json").is_file():
-        return resolve(None, path / "config.json", (), {}).config, SECTIONS, f"model {model}"
-    plan = None
-    if (path / "run.json").is_file():
-        plan = json.loads((path / "run.json").read_text(encoding="utf-8")).get("plan")
+    if (path / CONFIG).is_file():
+        return load_config(path), SECTIONS, f"model {model}"
+    plan = RunFolder(path).saved("plan")
     if plan is None:
         raise CheckpointError(
             f"{model!r} is no preset, and no folder with a config.json or a planned run.",

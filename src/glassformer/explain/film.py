@@ -9,6 +9,7 @@ import numpy as np
 
 from glassformer.errors import UserError
 from glassformer.explain.result import Array, mean_entropy
+from glassformer.explain.tokens import label, visible
 from glassformer.tasks.film import FILM
 from glassformer.training.progress import RunLog
 
@@ -96,10 +97,10 @@ def read_film(run: str | Path) -> Film:
         frames.append(
             Frame(
                 update=entry["update"],
-                output=entry["output"],
+                output=visible(entry["output"]),
                 read=(sides["decoder"] or sides["encoder"])[-n_chosen:] if n_chosen else [],
                 chosen=_shown(entry["chosen"]),
-                candidates=[[(_mark(piece), p) for piece, p in best] for best in entry["candidates"]],
+                candidates=[[(label(piece), p) for piece, p in best] for best in entry["candidates"]],
                 maps=maps,
                 loss=figure.get("loss"),
                 bleu=figure.get("bleu"),
@@ -113,9 +114,5 @@ def _map(key: str, weights: Array, sides: dict[str, list[str]]) -> FilmMap:
     return FilmMap(key=key, weights=weights, queries=sides[side], keys=sides["encoder" if kind == "cross" else side])
 
 
-def _mark(piece: str) -> str:
-    return piece.replace(" ", "␣")
-
-
 def _shown(pieces: list[str]) -> list[str]:
-    return [_mark(piece) for piece in pieces]
+    return [label(piece) for piece in pieces]

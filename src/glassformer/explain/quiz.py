@@ -142,7 +142,7 @@ def _sum(row: Row, explanation: Explanation, chance: random.Random) -> Question 
         text=f"{row.group}: {row.name}. {before.key} has {a:.4g} at one feature of a token, {added.key} {b:.4g}.\n"
         "     What stands in the stream after it?",
         answer=(value,),
-        tolerance=0.01 * (abs(a) + abs(b)) + 0.001,
+        tolerance=0.0005 * (abs(a) + abs(b)) + 0.01 * abs(value) + 0.005,
         solution=f"{a:.4g} + {b:.4g} = {value:.4g}: a residual adds.",
     )
 

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from glassformer.explain.result import AttentionMap, Explanation, Row
+from glassformer.explain.result import Array, AttentionMap, Explanation, Row
+from glassformer.explain.tokens import join_columns, join_rows
 
-__all__ = ["count", "show", "show_map", "show_rows", "summary"]
+__all__ = ["chosen_map", "count", "show", "show_map", "show_rows", "summary"]
 
 N_SHOWN = 4  # numbers of an opened step
 
@@ -42,6 +43,10 @@ def show(explanation: Explanation, console: Console, *, opened: Sequence[str] = 
     console.print(Text(f"text    {explanation.text}"))
     if explanation.output:
         console.print(Text(f"output  {explanation.output}"))
+    for name, tokens in (("reads", explanation.src), ("after", explanation.tgt), ("writes", explanation.chosen)):
+        if tokens is not None:
+            pairs = zip(tokens.labels, tokens.ids, strict=True)
+            console.print(Text(f"{name:<8}" + "  ".join(f"{label} {id_}" for label, id_ in pairs), style="dim"))
     console.print(Text(summary(explanation), style="bold red" if explanation.first_off else "green"))
     console.print()
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
@@ -95,16 +100,9 @@ def _show_row(row: Row, console: Console) -> None:
 
 def show_map(map_: AttentionMap, console: Console, *, head: int | None, is_words: bool) -> None:
     """Prints one attention as a grid in percent; `head` counts from 1, None is the mean of all."""
-    from glassformer.explain.tokens import join_columns, join_rows
-
-    weights = map_.weights.mean(0) if head is None else map_.weights[head - 1]
-    rows, columns = map_.queries.labels, map_.keys.labels
-    if is_words:
-        weights = join_rows(join_columns(weights, map_.keys.words), map_.queries.words)
-        rows, columns = map_.queries.word_labels, map_.keys.word_labels
-    name = "mean of the heads" if head is None else f"head {head}, entropy {map_.entropy[head - 1]:.2f} nats"
+    weights, rows, columns, title = chosen_map(map_, head=head, is_words=is_words)
     console.print()
-    console.print(Text(f"{map_.title}, {name}, in %: rows are queries, columns are keys.", style="bold"))
+    console.print(Text(f"{title}, in %: rows are queries, columns are keys.", style="bold"))
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("")
     for column in columns:
@@ -112,6 +110,17 @@ def show_map(map_: AttentionMap, console: Console, *, head: int | None, is_words
     for label, row in zip(rows, np.asarray(weights), strict=True):
         table.add_row(Text(label), *(Text(f"{100 * w:.0f}", style=_shade(float(w))) for w in row))
     console.print(table)
+
+
+def chosen_map(map_: AttentionMap, *, head: int | None, is_words: bool) -> tuple[Array, list[str], list[str], str]:
+    """Weights of one head (from 1; None: the mean of all), its labels of rows and columns, and a title."""
+    weights = map_.weights.mean(0) if head is None else map_.weights[head - 1]
+    name = "mean of the heads" if head is None else f"head {head}, entropy {map_.entropy[head - 1]:.2f} nats"
+    title = f"{map_.title}, {name}"
+    if not is_words:
+        return weights, map_.queries.labels, map_.keys.labels, title
+    weights = join_rows(join_columns(weights, map_.keys.words), map_.queries.words)
+    return weights, map_.queries.word_labels, map_.keys.word_labels, title
 
 
 def _shade(weight: float) -> str:

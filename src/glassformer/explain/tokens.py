@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,17 @@ from numpy.typing import NDArray
 
 from glassformer.text.tokenizer import Tokenizer
 
-__all__ = ["Tokens", "join_columns", "join_rows"]
+__all__ = ["Tokens", "join_columns", "join_rows", "label", "visible"]
+
+
+def visible(text: str) -> str:
+    """Control characters, which a model that has learned little writes too, by their pictures: ␀ and so on."""
+    return re.sub("[\x00-\x1f]", lambda found: chr(0x2400 + ord(found[0])), text)
+
+
+def label(piece: str) -> str:
+    """A piece as it is shown: a space is `␣`, so that pieces and words look different."""
+    return visible(piece).replace(" ", "␣")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +50,11 @@ class Tokens:
 
     @property
     def labels(self) -> list[str]:
-        """One label per token; a space in front of a piece shows as `␣`, so that pieces and words look different."""
-        return [piece.replace(" ", "␣") for piece in self.pieces]
+        return [label(piece) for piece in self.pieces]
 
     @property
     def word_labels(self) -> list[str]:
-        return ["".join(self.pieces[place] for place in word).strip() or "␣" for word in self.words]
+        return [visible("".join(self.pieces[place] for place in word).strip(" ")) or "␣" for word in self.words]
 
 
 def _starts_word(before: str, piece: str, is_before_special: bool, is_special: bool) -> bool:

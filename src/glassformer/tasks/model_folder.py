@@ -19,7 +19,7 @@ from glassformer.text.label_set import LabelSet
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training.checkpoint import load_state, load_tensors, save_tensors, write_text
 
-__all__ = ["ModelFolder", "load_model_folder", "save_model_folder"]
+__all__ = ["CONFIG", "ModelFolder", "load_config", "load_model_folder", "save_model_folder"]
 
 CONFIG, GENERATION, METRICS, CARD = "config.json", "generation.json", "metrics.json", "README.md"
 WEIGHTS, TOKENIZER, SRC_TOKENIZER = "model.safetensors", "tokenizer.json", "source_tokenizer.json"
@@ -71,6 +71,18 @@ def save_model_folder(
     write_text(path / CARD, card)
 
 
+def load_config(path: Path) -> Config:
+    """The config of a model folder alone; see `load_model_folder` for the errors."""
+    if not (path / CONFIG).is_file():
+        raise CheckpointError(
+            f"{path} is no model folder: it has no {CONFIG}.",
+            "A folder made by `glassformer train` was expected.",
+            "Check the name; a run writes its model after its first validation.",
+        )
+    saved = _read_json(path / CONFIG) | {"generation": _read_json(path / GENERATION)}
+    return config_from_dict(saved, f"{path / CONFIG} and {GENERATION}")
+
+
 def load_model_folder(path: str | Path) -> ModelFolder:
     """Loads a folder that `save_model_folder` wrote.
 
@@ -80,16 +92,7 @@ def load_model_folder(path: str | Path) -> ModelFolder:
         TokenizerError: The tokenizer is not the one that the model was trained with.
     """
     path = Path(path)
-    if not (path / CONFIG).is_file():
-        raise CheckpointError(
-            f"{path} is no model folder: it has no {CONFIG}.",
-            "A folder made by `glassformer train` was expected.",
-            "Check the name; a run writes its model after its first validation.",
-        )
-    saved = _read_json(path / CONFIG)
-    hashes = saved.pop("vocab_sha256", None)
-    saved["generation"] = _read_json(path / GENERATION)
-    config = config_from_dict(saved, f"{path / CONFIG} and {GENERATION}")
+    config, hashes = load_config(path), _read_json(path / CONFIG).get("vocab_sha256")
     tokenizer = load_tokenizer(path / TOKENIZER)
     src_tokenizer = load_tokenizer(path / SRC_TOKENIZER) if (path / SRC_TOKENIZER).exists() else tokenizer
     _check_vocabulary("tokenizer", tokenizer, config.model.vocab_size, hashes)
