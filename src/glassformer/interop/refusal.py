@@ -6,7 +6,7 @@ import importlib.util
 
 from glassformer.errors import GlassformerError, UserError
 
-__all__ = ["ExportError", "RefusedExport", "require_extra"]
+__all__ = ["ExportError", "RefusedExport", "installed", "require_extra"]
 
 # Extra of this package -> the modules that it brings.
 EXTRAS = {
@@ -22,6 +22,11 @@ class ExportError(GlassformerError, RuntimeError):
 
 class RefusedExport(UserError, ValueError):
     """An engine cannot express a model. Exit code 2."""
+
+
+def installed(extra: str) -> bool:
+    """Whether every package that an extra brings can be imported."""
+    return all(importlib.util.find_spec(module) is not None for module in EXTRAS[extra])
 
 
 def require_extra(extra: str) -> None:
