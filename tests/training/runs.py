@@ -116,6 +116,7 @@ def _child(arguments: list[str], output: str, environment: dict[str, str]) -> No
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.fsync = lambda fd: None  # a killed process loses nothing that the system has
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell inherit "ignored"
     sys.argv = ["glassformer", *arguments]
     main()
 
