@@ -18,12 +18,13 @@ from pydantic import BaseModel, Field
 
 from glassformer.serve.batcher import Item
 from glassformer.serve.chat import ChatFields, as_chat, as_completion
-from glassformer.serve.completions import Choice, CompletionFields, Work, work_for
+from glassformer.serve.completions import Choice, CompletionFields
 from glassformer.serve.fields import Fields, read_fields
 from glassformer.serve.limits import bearer, check_texts
 from glassformer.serve.models import ServedModel
 from glassformer.serve.refusal import Refusal, refusal_of
 from glassformer.serve.service import Service, ignored_header, request_body
+from glassformer.serve.work import Work, work_for
 from glassformer.tasks.embedder import Embedder
 from glassformer.tasks.generator import TextGenerator
 from glassformer.tasks.translator import Translator
