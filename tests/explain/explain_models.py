@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,7 +17,7 @@ from glassformer.tasks.model_folder import ModelFolder
 from helpers import VARIANTS
 from tasks.small_models import build, config, tokenizer
 
-TEXT = "We eat bread."
+TEXT = "She reads a book."
 FAMILY_CASES: list[tuple[str, dict[str, Any]]] = [("encoder-decoder", {}), ("decoder-only", {})]
 FAMILY_CASES += [("encoder-only", {"use_mlm_head": True}), ("encoder-only", {"use_pooler": True})]
 # Every position scheme and switch in the family that has all kinds of attention.
@@ -38,6 +39,19 @@ def explained(case: str) -> Explanation:
     """The explanation of TEXT by the model of a case; made once, since no test changes it."""
     family, changes = CASES[IDS.index(case)]
     return explain(folder(family, **changes), TEXT)
+
+
+@cache
+def page_of(case: str) -> str:
+    """Its page, made once."""
+    return explained(case).to_html()
+
+
+@cache
+def content_of(case: str) -> dict[str, Any]:
+    """Its JSON with every number, written and read once."""
+    content: dict[str, Any] = json.loads(explained(case).to_json(is_full=True))
+    return content
 
 
 @contextmanager

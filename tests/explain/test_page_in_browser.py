@@ -12,6 +12,7 @@ import pytest
 from explain_models import TEXT, folder
 
 from glassformer.explain import explain
+from glassformer.explain.film import read_film
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip(
@@ -124,3 +125,56 @@ def test_without_scripts_everything_can_be_read(browser: Any, page_file: Path, s
 def test_nothing_is_wider_than_a_phone(page: Any) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_one_attention_and_one_head_are_chosen(page: Any) -> None:
+    page.select_option("#choose-map", "decoder.1.cross")
+    page.select_option("#choose-head", "3")
+    shown = page.locator("#attention details[data-map] figure:visible")
+    assert shown.count() == 1 and shown.get_attribute("id") == "decoder.1.cross.3"
+    page.select_option("#choose-map", "")
+    page.select_option("#choose-head", "")
+    assert page.locator("#attention details[data-map]:visible").count() == 3
+
+
+def test_any_head_of_a_step_inside_a_kernel_is_drawn_with_its_numbers(page: Any) -> None:
+    page.click("#walk details.part:nth-of-type(6) > summary")
+    step = page.locator('[id="decoder.1.self.masked"]')
+    step.locator("summary").click()
+    figure, before = step.locator("svg.matrix"), step.locator("svg.matrix g").inner_html()
+    step.locator("select").select_option("2")
+    assert step.locator("svg.matrix g").inner_html() != before
+    step.locator("select").select_option("0")
+    value = explain(folder(), TEXT).row("decoder.1.self.masked").value[0, 0]
+    figure.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#tip").inner_text().endswith("−∞ (hidden)")
+    page.keyboard.press("ArrowDown")
+    told = float(page.locator("#tip").inner_text().rpartition(": ")[2])
+    assert abs(told - value[1, 1]) < 0.002 * abs(value[value > -1e30]).max() + 0.005 * abs(value[1, 1])
+
+
+def test_a_film_is_seen_on_its_slider_by_its_dots_and_without_scripts(browser: Any, trained_folder: Path) -> None:
+    film = read_film(trained_folder / "runs" / "demo")
+    path = trained_folder / "film.html"
+    path.write_text(film.to_html(), encoding="utf-8")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(path.as_uri())
+    shown = page.locator(".frame-of-film:visible")
+    assert shown.count() == 1 and shown.get_attribute("id") == f"frame-{film.frames[-1].update}"
+    page.locator("#slider").focus()
+    page.keyboard.press("ArrowLeft")
+    assert shown.get_attribute("id") == f"frame-{film.frames[-2].update}"
+    page.locator(".curve a").first.click(force=True)
+    assert shown.count() == 1 and shown.get_attribute("id") == f"frame-{film.frames[1].update}"
+    assert problems == []
+    context.close()
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 400, "height": 900})
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.locator(".frame-of-film:visible").count() == len(film.frames)
+    context.close()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from explain_models import CASES, FAMILY_CASES, IDS, TEXT, broken, explained, folder, shifted
+from explain_models import CASES, FAMILY_CASES, IDS, TEXT, broken, content_of, explained, folder, shifted
 from recompute import differences, read_weights
 from torch import Tensor
 
@@ -146,7 +145,7 @@ def test_all_shapes_of_the_lesson_appear(placement: str) -> None:
 
 @pytest.mark.parametrize("case", IDS)
 def test_each_row_follows_from_earlier_rows_by_numpy_alone(case: str, tmp_path: Path) -> None:
-    content = json.loads(explained(case).to_json(is_full=True))
+    content = content_of(case)
     family, changes = CASES[IDS.index(case)]
     saved = save_folder(tmp_path / "model", settings=folder(family, **changes).config)
     gaps = differences(content, read_weights(saved / "model.safetensors"))
@@ -168,7 +167,7 @@ def test_rows_name_only_earlier_rows_and_saved_weights() -> None:
 
 
 def test_masked_scores_are_null_in_json_and_the_rest_is_finite() -> None:
-    content = json.loads(explained("encoder-decoder").to_json(is_full=True))
+    content = content_of("encoder-decoder")
     rows = {row["key"]: row["values"] for row in content["steps"]}
     masked = rows["decoder.1.self.masked"][0][0]
     assert masked[0][1:] == [None] * (len(masked) - 1) and None not in masked[-1]
