@@ -165,7 +165,9 @@ ROBERTA_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 def build(name: str, path: Path) -> Any:
     """The model of a case, saved with its tokenizer in `path`; each has fields that are not the usual ones."""
     kind, _, variant = name.partition("-")
-    model = randomize(_BUILDERS[kind](path, variant))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = randomize(_BUILDERS[kind](path, variant))
     model.save_pretrained(path)
     return model
 

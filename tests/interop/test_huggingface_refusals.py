@@ -167,6 +167,8 @@ def test_harmless_fields_pass(fields: dict[str, Any], tmp_path: Path) -> None:
         ("gpt2", lambda t: t.update({"transformer.wte.weight": torch.ones(3, 4)}), "transformer.wte.weight"),
         ("gpt2", lambda t: t.update({"lm_head.weight": torch.ones(330, 20)}), "lm_head.weight"),
         ("bert", lambda t: t.update({"bert.embeddings.LayerNorm.gamma": torch.ones(20)}), "LayerNorm.gamma"),
+        ("gpt2", lambda t: t["transformer.wpe.weight"][3].fill_(float("nan")), r"wpe\.weight holds 20 numbers"),
+        ("gpt2", lambda t: t.update({"transformer.wpe.weight": torch.ones(48, 20).int()}), "the type int32"),
         ("pegasus", lambda t: t["model.encoder.embed_positions.weight"].add_(1), "embed_positions"),
     ],
 )
@@ -271,6 +273,19 @@ def test_bin_files_and_shards_are_read(tmp_path: Path) -> None:
     write_json(tmp_path / "shards" / "model.safetensors.index.json", {"weight_map": {"x": "../bert/model.safetensors"}})
     with pytest.raises(CheckpointError, match="outside"):
         import_huggingface(tmp_path / "shards", tmp_path / "ours")
+
+
+def test_an_import_that_is_stopped_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("glassformer.interop.huggingface.reading.save_probe", stop)
+    with pytest.raises(KeyboardInterrupt):
+        import_huggingface(case("gpt2").path, tmp_path / "ours")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="file"):
+        import_huggingface(case("gpt2").path, tmp_path / "file")
 
 
 def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_tokens_added_beside_a_vocabulary_are_read(kind: str, file: str, tmp_pat
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
         (tmp_path / kind).write_text("\n".join(["#version: 0.2", *merges]) + "\n", encoding="utf-8")
     write_json(tmp_path / "config.json", {"model_type": name})
-    settings = {"tokenizer_class": cls}
+    settings: dict[str, object] = {"tokenizer_class": cls}
     added = {"content": "NEWTOK", "special": False, "normalized": True}
     if file == "added_tokens.json":
         write_json(tmp_path / file, {"NEWTOK": len(pieces)})

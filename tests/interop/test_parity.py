@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_models import case
 from safetensors.torch import load_file, save_file
 
 from glassformer.cli import main
@@ -104,7 +105,7 @@ def test_a_shifted_position_in_the_cache_is_found(folder: Path, monkeypatch: pyt
 @pytest.mark.parametrize("family", ["encoder-only", "decoder-only", "encoder-decoder"])
 def test_every_family_has_its_ways(family: Any) -> None:
     torch.manual_seed(0)
-    heads = {"use_mlm_head": True} if family == "encoder-only" else {}
+    heads: dict[str, Any] = {"use_mlm_head": True} if family == "encoder-only" else {}
     model: Model = build_model(
         ModelConfig(family=family, d_model=16, d_ff=32, n_heads=2, vocab_size=37, **heads)
     ).eval()
@@ -122,6 +123,21 @@ def test_every_family_has_its_ways(family: Any) -> None:
     assert ("cached, token by token" in {row.name for row in rows}) == has_tgt
     saved = json.loads(json.dumps(probe(model)))
     assert probe_difference(saved, model) == (0.0, None)
+
+
+@pytest.mark.parametrize("name", ["roberta", "gpt2", "llama"])
+def test_an_imported_folder_passes_and_its_damage_is_named(name: str, tmp_path: Path) -> None:
+    """The built-in texts are longer than its position table, and a language model's outputs are compared too."""
+    found = case(name)
+    rows = quick(found.path.with_suffix(".imported"))
+    # Weights this random are further from bf16 and int8 than trained ones.
+    assert all(row.is_passed for row in rows.values() if row.dtype.startswith("float")), rows
+    same = rows["fused float32, padded batch"].same_outputs
+    assert same == (None if found.folder.config.model.family == "encoder-only" else 1.0)
+    damaged = Path(shutil.copytree(found.path.with_suffix(".imported"), tmp_path / "damaged"))
+    change_config(damaged, norm_eps=2 * found.folder.config.model.norm_eps)
+    row = quick(damaged)["as it was saved"]
+    assert not row.is_passed and ".norm" in str(row.first_step)
 
 
 def test_the_command_is_a_gate(

@@ -253,18 +253,19 @@ def saved_row(folder: ModelFolder) -> ParityRow:
 
 
 def sample_batch(folder: ModelFolder, texts: Sequence[str], targets: Sequence[Sequence[int]] = ()) -> Batch:
-    """Texts as the model reads them. `targets`: what it wrote for each, for an encoder-decoder."""
+    """Texts as the model reads them, cut to what it takes; `targets`: what an encoder-decoder wrote for each."""
     model, config = folder.model, folder.config.model
+    longest, pad_id = config.max_positions, config.pad_id or 0
     ids = [folder.src_tokenizer.encode(folder.config.task.prefix + text) for text in texts]
     if isinstance(model, DecoderOnly):
-        tgt, mask = _padded([[config.bos_id, *row] for row in ids], config.pad_id or 0)
+        tgt, mask = _padded([[config.bos_id, *row][:longest] for row in ids], pad_id)
         return Batch(src=None, src_mask=None, tgt=tgt, tgt_mask=mask)
-    src, src_mask = _padded(
-        [[*([config.bos_id] * config.use_bos), *row, config.eos_id] for row in ids], config.pad_id or 0
-    )
+    start = [config.bos_id] * config.use_bos
+    room = None if longest is None else max(longest - len(start) - 1, 0)
+    src, src_mask = _padded([[*start, *row[:room], config.eos_id] for row in ids], pad_id)
     if isinstance(model, EncoderOnly):
         return Batch(src=src, src_mask=src_mask, tgt=None, tgt_mask=None)
-    tgt, tgt_mask = _padded([[config.bos_id, *row[:-1]] for row in targets], config.pad_id or 0)
+    tgt, tgt_mask = _padded([[config.bos_id, *row[:-1]][:longest] for row in targets], pad_id)
     return Batch(src=src, src_mask=src_mask, tgt=tgt, tgt_mask=tgt_mask)
 
 

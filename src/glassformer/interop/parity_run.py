@@ -16,14 +16,14 @@ import torch
 from glassformer.config import EvaluationConfig
 from glassformer.errors import CheckpointError, GlassformerError
 from glassformer.evaluation.scores import score
-from glassformer.interop.comparison import FLOAT_BOUND, INT8_BOUND, SENTENCES, CheckRows, check_rows
+from glassformer.interop.comparison import FLOAT_BOUND, INT8_BOUND, SENTENCES, CheckRows, check_rows, greedy_of_model
 from glassformer.interop.comparison import compare as compare_export
 from glassformer.interop.ctranslate2_translator import CTranslate2Translator
 from glassformer.interop.engines import ENGINES
 from glassformer.interop.export import TARGETS, Target, export
 from glassformer.interop.parity import Batch, ParityRow, Way, compare, sample_batch, saved_row, torch_ways, votes
 from glassformer.interop.refusal import RefusedExport, installed
-from glassformer.model import EncoderDecoder, Model
+from glassformer.model import DecoderOnly, EncoderDecoder, Model
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.tasks.probe import exact_twin
 from glassformer.tasks.translator import Translator
@@ -70,7 +70,7 @@ def run_parity(
     outputs = _Outputs(folder, texts, references)
     exact = exact_twin(folder.model)
     say(f"comparing on {len(texts)} texts")
-    batch = sample_batch(folder, texts, outputs.reference(exact))
+    batch = outputs.batch(exact)
     rows = [saved_row(folder)]
     for way in torch_ways(folder.model, use_compile=use_compile):
         say(way.name)
@@ -98,26 +98,44 @@ def _texts(folder: ModelFolder, data: Sequence[str], n_rows: int) -> tuple[list[
 
 
 class _Outputs:
-    """What a translator makes of the texts by each way, beside what the equations make of them."""
+    """What a model makes of the texts by each way, beside what the equations make of them.
+
+    A translator translates them as it is saved; a language model continues the first half of each greedily.
+    """
 
     def __init__(self, folder: ModelFolder, texts: Sequence[str], references: Sequence[str]) -> None:
         self.folder, self.texts, self.references = folder, texts, references
         self.is_translator = isinstance(folder.model, EncoderDecoder)
         self.wanted: list[str] = []
+        self.prompts = CheckRows([], [])
 
-    def reference(self, exact: Model) -> list[list[int]]:
-        """Ids that the equations in float64 make of each text; none where the model makes no text."""
-        if not isinstance(exact, EncoderDecoder):
-            return []
-        found = Translator.of(replace(self.folder, model=exact)).translate(self.texts)
-        self.wanted = [translation.text for translation in found]
-        return [translation.ids for translation in found]
+    @torch.no_grad()
+    def batch(self, exact: Model) -> Batch:
+        """The texts as ids, with what the equations in float64 make of them; those outputs are kept."""
+        if isinstance(exact, EncoderDecoder):
+            found = Translator.of(replace(self.folder, model=exact)).translate(self.texts)
+            self.wanted = [translation.text for translation in found]
+            return sample_batch(self.folder, self.texts, [translation.ids for translation in found])
+        batch = sample_batch(self.folder, self.texts)
+        if isinstance(exact, DecoderOnly):
+            self.prompts = CheckRows(list(self.texts), [row.tgt[0].tolist() for row in batch.rows()])  # type: ignore[index]
+            self.wanted = self._continued(exact)[0]
+        return batch
+
+    def _continued(self, model: Model) -> tuple[list[str], int]:
+        """The texts that a language model makes, and the number of their tokens."""
+        outputs = greedy_of_model(replace(self.folder, model=model), self.prompts)
+        return [self.folder.tokenizer.decode(ids) for ids in outputs], sum(map(len, outputs))
 
     def add(self, row: ParityRow, model: Model | None) -> ParityRow:
         """The row with the outputs of a model that can be searched."""
-        if not self.is_translator or model is None or row.name.startswith("cached"):
+        if not self.wanted or model is None or row.name.startswith("cached"):
             return row  # the search itself runs with the cache
-        return self.with_outputs(row, Translator.of(replace(self.folder, model=model)))
+        if self.is_translator:
+            return self.with_outputs(row, Translator.of(replace(self.folder, model=model)))
+        started = time.monotonic()
+        texts, n_tokens = self._continued(model)
+        return replace(row, same_outputs=self._same(texts), tokens_per_s=n_tokens / (time.monotonic() - started))
 
     def with_outputs(self, row: ParityRow, translator: Translator) -> ParityRow:
         """The row with the outputs of a translator, their agreement, BLEU and speed."""
@@ -125,12 +143,14 @@ class _Outputs:
         found = translator.translate(self.texts)
         seconds = time.monotonic() - started
         texts = [translation.text for translation in found]
-        same = sum(a == b for a, b in zip(texts, self.wanted, strict=True)) / len(texts)
         bleu = None
         if self.references:
             bleu = self._bleu(texts) - self._bleu(self.wanted)
         n_tokens = sum(len(translation.ids) for translation in found)
-        return replace(row, same_outputs=same, bleu_difference=bleu, tokens_per_s=n_tokens / seconds)
+        return replace(row, same_outputs=self._same(texts), bleu_difference=bleu, tokens_per_s=n_tokens / seconds)
+
+    def _same(self, texts: list[str]) -> float:
+        return sum(a == b for a, b in zip(texts, self.wanted, strict=True)) / len(texts)
 
     def _bleu(self, texts: list[str]) -> float:
         config = EvaluationConfig(n_resamples=0)
@@ -167,6 +187,7 @@ def _export_row(name: str, place: Path, folder: ModelFolder, check: CheckRows, o
         max_difference=found.max_difference,
         relative_difference=found.relative_rms if is_int8 else None,
         bound=INT8_BOUND if is_int8 else FLOAT_BOUND,
+        same_outputs=None if found.same_outputs is None else found.same_outputs / found.n_texts,
         first_step=None if found.is_same else f"{found.compared} of {found.first_difference!r}",
         is_passed=found.is_same,
         note=f"{found.compared}; {'bound on the relative rms' if is_int8 else 'bound on the difference itself'}",

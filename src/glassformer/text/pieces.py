@@ -63,11 +63,11 @@ class PieceTokenizer(ImportedTokenizer):
             )
         for text in texts:
             require_unicode(text)
-        unknown = self._special["unk"]
+        unknown: Any = self._special["unk"]
         parted = [self._without_code(text) for text in texts]
         batch: list[list[str]] = self._pieces.encode([text for _, text in parted], out_type=str)
         return [
-            [*code, *(self._id_of.get(piece, unknown) for piece in pieces)]  # type: ignore[misc]
+            [*code, *(self._id_of.get(piece, unknown) for piece in pieces)]
             for (code, _), pieces in zip(parted, batch, strict=True)
         ]
 

@@ -27,6 +27,7 @@ from glassformer.shapes import total
 from glassformer.tasks.model_folder import load_model_folder, save_model_folder
 from glassformer.tasks.probe import save_probe
 from glassformer.text.imported import ImportedTokenizer, LibraryTokenizer
+from glassformer.training.checkpoint import write_folder
 
 __all__ = ["ImportReport", "import_huggingface"]
 
@@ -59,7 +60,7 @@ def import_huggingface(path: str | Path, out: str | Path) -> ImportReport:
         TokenizerError: Its tokenizer cannot be read, or does not fit the model.
     """
     path, out = Path(path), Path(out)
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out} is not empty.", "A new folder was expected.", "Choose another name.")
     sentence = read_sentence_settings(path)
     folder = sentence.folder
@@ -108,16 +109,17 @@ def _save(
     source: Path,
 ) -> None:
     weights = {name: tensor.to(torch.float32).clone() for name, tensor in mapped.state.items()}
-    save_model_folder(
-        out,
-        config=report.config,
-        weights=weights,
-        tokenizer=tokenizer,
-        src_tokenizer=src_tokenizer,
-        metrics={},
-        card=_card(report, source.name),
-    )
-    save_probe(out, load_model_folder(out).model)
+    with write_folder(out) as folder:
+        save_model_folder(
+            folder,
+            config=report.config,
+            weights=weights,
+            tokenizer=tokenizer,
+            src_tokenizer=src_tokenizer,
+            metrics={},
+            card=_card(report, source.name),
+        )
+        save_probe(folder, load_model_folder(folder).model)
 
 
 def _architecture(values: Mapping[str, Any], folder: Path) -> Architecture:

@@ -78,7 +78,8 @@ def to_ours(
         left_out: Pairs of a regular expression for names that have no place here, and the reason.
 
     Raises:
-        CheckpointError: A tensor is missing, of another shape, unknown, or differs from another of the same meaning.
+        CheckpointError: A tensor is missing, of another shape, not finite, unknown, or differs from another of the
+            same meaning.
     """
     mapped = Mapped({})
     for entry in entries:
@@ -90,6 +91,7 @@ def to_ours(
                 "Use the whole file of the model; nothing was made up in its place.",
             )
         _require_equal(present, tensors)
+        _require_numbers(present[0], tensors[present[0]], may_forbid=entry.is_row)
         mapped.state |= _split(entry, tensors[present[0]], sizes, present[0])
         mapped.used |= dict.fromkeys(present, ", ".join(entry.ours))
     for name in sorted(tensors.keys() - mapped.used.keys()):
@@ -105,6 +107,21 @@ def _require_equal(names: Sequence[str], tensors: dict[str, Tensor]) -> None:
                 "Which of them is meant cannot be told.",
                 "Remove the wrong one from the file, or set tie_word_embeddings to false when both are meant.",
             )
+
+
+def _require_numbers(name: str, tensor: Tensor, *, may_forbid: bool) -> None:
+    """Weights are finite floating point numbers; a bias of the logits may forbid a token by minus infinity."""
+    if tensor.is_floating_point():
+        is_wrong = tensor.isnan() | (tensor.isposinf() if may_forbid else tensor.isinf())
+        found = f"{int(is_wrong.sum())} numbers that are not finite" if is_wrong.any() else None
+    else:
+        found = f"numbers of the type {str(tensor.dtype).removeprefix('torch.')}"
+    if found:
+        raise CheckpointError(
+            f"{name} holds {found}.",
+            "Weights are finite floating point numbers.",
+            "Get the file again; quantised weights are not read.",
+        )
 
 
 def _split(entry: Entry, tensor: Tensor, sizes: dict[str, tuple[int, ...]], name: str) -> dict[str, Tensor]:
