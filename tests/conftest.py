@@ -20,7 +20,9 @@ TINY = [
     "data.batch_tokens=600",
     "validation.rows=20",
     "validation.bleu_rows=2",
+    "validation.every=5",
     "validation.film=We eat bread.",
+    "training.precision=float32",
     "generation.beam_size=2",
 ]
 

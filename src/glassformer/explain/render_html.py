@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +25,7 @@ N_POINTS = 31  # of the curve of an activation
 MATRICES = ("scores", "scaled", "bias", "biased", "masked", "weights")
 
 
+@cache
 def environment() -> jinja2.Environment:
     """The templates of `page/`, with what they draw and write with."""
     found = jinja2.Environment(
