@@ -132,6 +132,7 @@ def test_one_attention_and_one_head_are_chosen(page: Any) -> None:
     page.select_option("#choose-head", "3")
     shown = page.locator("#attention details[data-map] figure:visible")
     assert shown.count() == 1 and shown.get_attribute("id") == "decoder.1.cross.3"
+    assert page.locator("#attention details[data-map]:visible").count() == 1
     page.select_option("#choose-map", "")
     page.select_option("#choose-head", "")
     assert page.locator("#attention details[data-map]:visible").count() == 3
