@@ -85,7 +85,7 @@ def test_a_huge_text_in_parts_has_the_same_ids(tokenizer: Tokenizer, text: str) 
         parts = _parts(text)
     assert "".join(parts) == text and all(len(part) <= 12 for part in parts)
     cuts = np.cumsum([len(part) for part in parts])[:-1]
-    if all(text[c] == " " and not text[c - 1].isspace() and not text[c + 1].isspace() for c in cuts):
+    if all(text[c] == " " and not text[c - 1].isspace() and not text[c + 1 : c + 2].isspace() for c in cuts):
         assert [i for part in parts for i in tokenizer.encode(part)] == tokenizer.encode(text)
     assert tokenizer.decode([i for part in parts for i in tokenizer.encode(part)]) == text
     assert WordTable(tokenizer).encode([text])[0].tolist() == tokenizer.encode(text)
