@@ -18,7 +18,7 @@ from huggingface_models import case, write_json
 from safetensors.torch import load_file, save_file
 
 from glassformer.cli import cli
-from glassformer.errors import CheckpointError, ConfigError, LengthError, UserError
+from glassformer.errors import CheckpointError, ConfigError, LengthError, TokenizerError, UserError
 from glassformer.interop.huggingface import import_huggingface
 from glassformer.tasks.model_folder import load_model_folder
 
@@ -61,6 +61,11 @@ def changed(
         ("bert", {"model_type": "mamba"}),
         ("bert", {"hidden_size": "20"}),
         ("bert", {"num_attention_heads": 3}),
+        ("bert", {"layer_norm_eps": "1e-5"}),
+        ("bart", {"dropout": None}),
+        ("gpt2", {"tie_word_embeddings": "false"}),
+        ("llama", {"attention_bias": 1}),
+        ("t5", {"is_gated_act": None}),
         ("roberta", {"hidden_act": "relu"}),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
         ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}),
@@ -270,6 +275,10 @@ def test_bin_files_and_shards_are_read(tmp_path: Path) -> None:
         import_huggingface(tmp_path / kind, tmp_path / f"{kind}.ours")
         loaded = load_model_folder(tmp_path / f"{kind}.ours").model.state_dict()
         assert all(torch.equal(loaded[key], tensor) for key, tensor in case("bert").state.items())
+    for damaged in ({"weight_map": [1]}, {"weight_map": {"x": 3}}, {}):
+        write_json(tmp_path / "shards" / "model.safetensors.index.json", damaged)
+        with pytest.raises(CheckpointError, match="weight_map"):
+            import_huggingface(tmp_path / "shards", tmp_path / "ours")
     write_json(tmp_path / "shards" / "model.safetensors.index.json", {"weight_map": {"x": "../bert/model.safetensors"}})
     with pytest.raises(CheckpointError, match="outside"):
         import_huggingface(tmp_path / "shards", tmp_path / "ours")
@@ -297,6 +306,11 @@ def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("x", "y")
     shutil.copy(case("bert").path / "config.json", folder)
+    damaged: list[Any] = [{"model": {}}, {"model": {"vocab": {"a": 0}}}, {"model": {"vocab": [1]}, "added_tokens": []}]
+    for content in damaged:
+        write_json(folder / "tokenizer.json", content)
+        with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
+            import_huggingface(folder, tmp_path / "ours")
     (folder / "model.safetensors").write_bytes(buffer.getvalue())
     with pytest.raises(CheckpointError, match="damaged"):
         import_huggingface(folder, tmp_path / "ours")

@@ -81,10 +81,10 @@ def read_sizes(fields: Fields, *, activation: str = "gelu") -> dict[str, Any]:
         "n_decoder_layers": fields.number("decoder_layers"),
         "max_positions": fields.number("max_position_embeddings", default=1024),
         "activation": fields.activation("activation_function", activation),
-        "scale_embedding": bool(fields.take("scale_embedding", False)),
-        "dropout": fields.take("dropout", 0.1),
-        "attention_dropout": fields.take("attention_dropout", 0.0),
-        "ffn_dropout": fields.take("activation_dropout", 0.0),
+        "scale_embedding": fields.setting("scale_embedding", False),
+        "dropout": fields.setting("dropout", 0.1),
+        "attention_dropout": fields.setting("attention_dropout", 0.0),
+        "ffn_dropout": fields.setting("activation_dropout", 0.0),
     }
 
 
@@ -96,7 +96,7 @@ def read_tying(fields: Fields, tensors: Tensors, *, is_shared: bool) -> Literal[
         tensors: Theirs.
         is_shared: Whether source and target have one vocabulary.
     """
-    is_tied = fields.take("tie_word_embeddings", True) is not False
+    is_tied = fields.setting("tie_word_embeddings", True)
     tables = [tensors[name] for name in TABLES if name in tensors]
     if not is_tied and len(tables) == 2 and not torch.equal(*tables):
         is_shared = False

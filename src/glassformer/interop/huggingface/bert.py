@@ -66,7 +66,7 @@ def _read(fields: Fields, tensors: Tensors, *, is_roberta: bool) -> ModelConfig:
     head = "lm_head.dense.weight" if is_roberta else "cls.predictions.transform.dense.weight"
     decoder = "lm_head.decoder.weight" if is_roberta else "cls.predictions.decoder.weight"
     has_head, base = head in tensors, "roberta" if is_roberta else "bert"
-    is_tied = fields.take("tie_word_embeddings", True) is not False or decoder not in tensors
+    is_tied = fields.setting("tie_word_embeddings", True) or decoder not in tensors
     if not is_tied and decoder.replace("weight", "bias") not in tensors:  # older files name the one bias otherwise
         bias = "lm_head.bias" if is_roberta else "cls.predictions.bias"
         tensors[decoder.replace("weight", "bias")] = tensors.pop(bias)
@@ -87,14 +87,14 @@ def _read(fields: Fields, tensors: Tensors, *, is_roberta: bool) -> ModelConfig:
         n_encoder_layers=fields.number("num_hidden_layers", default=12),
         max_positions=fields.number("max_position_embeddings", default=512) - offset,
         position_offset=offset,
-        norm_eps=fields.take("layer_norm_eps", 1e-12),
+        norm_eps=fields.setting("layer_norm_eps", 1e-12),
         activation=activation,
         tying="decoder" if is_tied else "none",
         use_mlm_head=has_head,
         use_pooler=f"{base}.pooler.dense.weight" in tensors,
         n_segments=fields.number("type_vocab_size", default=2),
-        dropout=fields.take("hidden_dropout_prob", 0.1),
-        attention_dropout=fields.take("attention_probs_dropout_prob", 0.1),
+        dropout=fields.setting("hidden_dropout_prob", 0.1),
+        attention_dropout=fields.setting("attention_probs_dropout_prob", 0.1),
         pad_id=0,
     )
 

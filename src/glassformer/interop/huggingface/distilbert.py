@@ -24,7 +24,7 @@ def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
     fields.take("sinusoidal_pos_embds")  # says how the table was begun; the file holds it either way
     fields.take("qa_dropout"), fields.take("seq_classif_dropout")  # of heads that are not read
     has_head = "vocab_transform.weight" in tensors
-    is_tied = fields.take("tie_word_embeddings", True) is not False or "vocab_projector.weight" not in tensors
+    is_tied = fields.setting("tie_word_embeddings", True) or "vocab_projector.weight" not in tensors
     return ModelConfig(
         **FIXED,
         vocab_size=fields.number("vocab_size", default=30522),
@@ -36,8 +36,8 @@ def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
         activation=fields.activation("activation", "gelu"),
         use_mlm_head=has_head,
         tying="decoder" if is_tied else "none",
-        dropout=fields.take("dropout", 0.1),
-        attention_dropout=fields.take("attention_dropout", 0.1),
+        dropout=fields.setting("dropout", 0.1),
+        attention_dropout=fields.setting("attention_dropout", 0.1),
     )
 
 

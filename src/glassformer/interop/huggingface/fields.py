@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from glassformer.config import Activation, ModelConfig
 from glassformer.errors import ConfigError
 
 __all__ = ["ACTIVATIONS", "Fields", "canonical", "unexpressed"]
+
+Kind = TypeVar("Kind", bool, float)
 
 # Names of activations. The first for each of ours is the one that is written.
 ACTIVATIONS: dict[str, Activation] = {
@@ -90,6 +92,18 @@ class Fields:
         """The value of a field, or the default where it is absent; null stays None."""
         self._taken.add(name)
         return self.values.get(name, default)
+
+    def setting(self, name: str, default: Kind) -> Kind:
+        """A flag or a real number; where it is absent, the default, whose kind it must have."""
+        value = self.take(name, default)
+        kinds = (bool,) if isinstance(default, bool) else (float, int)
+        if not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool):
+            raise ConfigError(
+                f"config.json: {name}={value!r} is of the wrong kind.",
+                f"{'true or false' if isinstance(default, bool) else 'A number'} was expected.",
+                "Use the config.json that belongs to the weights.",
+            )
+        return type(default)(value)
 
     def number(self, name: str, *names: str, default: int | None = None) -> int:
         """A whole number, which may stand under several names of one field.

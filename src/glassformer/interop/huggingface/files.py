@@ -53,7 +53,12 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _shards(index: Path) -> list[str]:
-    shards = sorted(set(read_json(index).get("weight_map", {}).values()))
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise CheckpointError(
+            f"{index} has no weight_map of names.", "It names a file for each tensor.", "Copy the whole folder again."
+        )
+    shards = sorted(set(names.values()))
     for shard in shards:
         if Path(shard).name != shard:
             raise CheckpointError(

@@ -48,7 +48,7 @@ def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
     for name in _SUMMARY:  # of a head for multiple choice
         fields.take(name)
     d_model = fields.number("n_embd", "hidden_size", default=768)
-    is_tied = fields.take("tie_word_embeddings", True)
+    is_tied = fields.setting("tie_word_embeddings", True)
     fields.take("embd_pdrop")
     return ModelConfig(
         **FIXED,
@@ -58,12 +58,12 @@ def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
         n_heads=fields.number("n_head", "num_attention_heads", default=12),
         n_decoder_layers=fields.number("n_layer", "num_hidden_layers", default=12),
         max_positions=fields.number("n_positions", default=1024),
-        norm_eps=fields.take("layer_norm_epsilon", 1e-5),
+        norm_eps=fields.setting("layer_norm_epsilon", 1e-5),
         activation=fields.activation("activation_function", "gelu_new"),
-        scale_scores=fields.take("scale_attn_weights", True),
+        scale_scores=fields.setting("scale_attn_weights", True),
         tying="decoder" if is_tied or "lm_head.weight" not in tensors else "none",
-        dropout=fields.take("resid_pdrop", 0.1),
-        attention_dropout=fields.take("attn_pdrop", 0.1),
+        dropout=fields.setting("resid_pdrop", 0.1),
+        attention_dropout=fields.setting("attn_pdrop", 0.1),
     )
 
 

@@ -49,6 +49,9 @@ FREE = frozenset(
 def _rotary_base(fields: Fields) -> float:
     """The base of the wavelengths; any way of stretching them is refused."""
     rope = fields.take("rope_parameters") or fields.take("rope_scaling") or {}
+    base = fields.setting("rope_theta", 10000.0)
+    if not isinstance(rope, dict):
+        raise ConfigError(f"config.json: rope_parameters={rope!r}.", "A JSON object was expected.", "Remove it.")
     fields.take("rope_scaling"), fields.take("rope_interleaved")
     kind = rope.get("rope_type", rope.get("type", "default"))
     unknown = sorted(rope.keys() - {"rope_type", "type", "rope_theta"})
@@ -58,7 +61,7 @@ def _rotary_base(fields: Fields) -> float:
             "Stretched or partial rotary positions are not built here.",
             "Import a model with rope_type default.",
         )
-    return float(rope.get("rope_theta", fields.take("rope_theta", 10000.0)))
+    return Fields(rope).setting("rope_theta", base)
 
 
 def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
@@ -67,9 +70,9 @@ def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
     fields.require("is_llama_config", True)
     n_heads = fields.number("num_attention_heads", default=32)
     d_model = fields.number("hidden_size", default=4096)
-    is_tied = fields.take("tie_word_embeddings", False)
+    is_tied = fields.setting("tie_word_embeddings", False)
     return ModelConfig(
-        **FIXED | {"use_ffn_bias": fields.take("mlp_bias", False)},
+        **FIXED | {"use_ffn_bias": fields.setting("mlp_bias", False)},
         vocab_size=fields.number("vocab_size", default=32000),
         d_model=d_model,
         d_ff=fields.number("intermediate_size", default=11008),
@@ -79,12 +82,12 @@ def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
         n_decoder_layers=fields.number("num_hidden_layers", default=32),
         max_positions=fields.number("max_position_embeddings", default=2048),
         rotary_base=_rotary_base(fields),
-        norm_eps=fields.take("rms_norm_eps", 1e-6),
+        norm_eps=fields.setting("rms_norm_eps", 1e-6),
         activation=fields.activation("hidden_act", "silu"),
         tying="decoder" if is_tied else "none",
-        use_attention_bias=fields.take("attention_bias", False),
+        use_attention_bias=fields.setting("attention_bias", False),
         dropout=0.0,
-        attention_dropout=fields.take("attention_dropout", 0.0),
+        attention_dropout=fields.setting("attention_dropout", 0.0),
     )
 
 

@@ -76,7 +76,7 @@ def _read(fields: Fields, tensors: Tensors, fixed: Mapping[str, Any], **expected
     fields.take("extra_pos_embeddings"), fields.take("encoder_vocab_size")
     sizes = read_sizes(fields)
     src_vocab_size, vocab_size = sizes["vocab_size"], fields.number("decoder_vocab_size", default=sizes["vocab_size"])
-    is_shared = bool(fields.take("share_encoder_decoder_embeddings", True))
+    is_shared = fields.setting("share_encoder_decoder_embeddings", True)
     return ModelConfig(
         **dict(fixed) | sizes | {"vocab_size": vocab_size},
         src_vocab_size=None if is_shared or src_vocab_size == vocab_size else src_vocab_size,

@@ -79,7 +79,7 @@ def import_huggingface(path: str | Path, out: str | Path) -> ImportReport:
     tokenizers = read_tokenizers(folder, architecture)
     config, src_tokenizer, tokenizer, notes = _with_ids(config, {**values, **generation}, *tokenizers)
     config = replace(config, pooling=sentence.pooling, is_normalized=sentence.is_normalized)
-    with torch.random.fork_rng():  # the fresh weights, all replaced, take nothing from the user's generator
+    with torch.device("meta"):  # sizes alone: no memory for a model that the weights may not fit
         sizes = {name: tuple(p.shape) for name, p in build_model(config).named_parameters()}
     mapped = to_ours(architecture.table(config), tensors, sizes, architecture.left_out)
     config = without_zero_biases(config, mapped)

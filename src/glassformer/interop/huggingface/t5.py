@@ -65,7 +65,7 @@ def _feed_forward(fields: Fields) -> dict[str, Any]:
             f"It is one of {', '.join(ACTIVATIONS)}, or gated- and one of them.",
             "This model cannot be imported.",
         )
-    is_gated = bool(fields.take("is_gated_act", gate == "gated"))
+    is_gated = fields.setting("is_gated_act", gate == "gated")
     return {"activation": fields.activation("dense_act_fn", name), "is_gated": is_gated}
 
 
@@ -84,17 +84,17 @@ def _is_tied(tensors: Tensors) -> bool:
 
 
 def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
-    is_declared_tied = fields.take("tie_word_embeddings", True)
-    if is_declared_tied is False and "lm_head.weight" not in tensors:
+    is_declared_tied = fields.setting("tie_word_embeddings", True)
+    if not is_declared_tied and "lm_head.weight" not in tensors:
         raise CheckpointError(
             "config.json says tie_word_embeddings=false and the weights lack lm_head.weight.",
             "An output matrix of its own was expected.",
             "Use the whole file of the model.",
         )
     fields.take("n_positions")  # of no use to relative positions
-    dropout = fields.take("dropout_rate", 0.1)
+    dropout = fields.setting("dropout_rate", 0.1)
     n_layers = fields.number("num_layers", "num_hidden_layers", default=6)
-    is_tied = _is_tied(tensors) and is_declared_tied is not False
+    is_tied = _is_tied(tensors) and is_declared_tied
     return ModelConfig(
         **FIXED,
         **_feed_forward(fields),
@@ -107,8 +107,8 @@ def _read(fields: Fields, tensors: Tensors) -> ModelConfig:
         n_decoder_layers=fields.number("num_decoder_layers", default=n_layers),
         n_relative_buckets=fields.number("relative_attention_num_buckets", default=32),
         max_relative_distance=fields.number("relative_attention_max_distance", default=128),
-        norm_eps=fields.take("layer_norm_epsilon", 1e-6),
-        scale_logits=fields.take("scale_decoder_outputs", is_declared_tied is not False),
+        norm_eps=fields.setting("layer_norm_epsilon", 1e-6),
+        scale_logits=fields.setting("scale_decoder_outputs", is_declared_tied),
         tying="all" if is_tied else "inputs",
         dropout=dropout,
         attention_dropout=dropout,

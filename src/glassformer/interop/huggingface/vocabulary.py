@@ -72,9 +72,16 @@ def _special_names(settings: Mapping[str, Any], architecture: Architecture) -> d
 
 
 def _ids_of(library: Mapping[str, Any]) -> dict[str, int]:
-    vocab = library["model"]["vocab"]
-    ids = dict(vocab) if isinstance(vocab, dict) else {piece: i for i, (piece, _) in enumerate(vocab)}
-    return ids | {token["content"]: token["id"] for token in library["added_tokens"]}
+    try:
+        vocab = library["model"]["vocab"]
+        ids = dict(vocab) if isinstance(vocab, dict) else {piece: i for i, (piece, _) in enumerate(vocab)}
+        return ids | {token["content"]: token["id"] for token in library["added_tokens"]}
+    except (LookupError, TypeError, ValueError) as error:
+        raise TokenizerError(
+            f"tokenizer.json is not a file of the tokenizers library ({error!r}).",
+            "A vocabulary and the tokens beside it were expected.",
+            "Copy the whole folder again.",
+        ) from error
 
 
 def _wordpiece(folder: Path, settings: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
