@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from glassformer.cli import main
 from glassformer.config import ModelConfig
-from glassformer.interop.parity import BOUNDS, Batch, compare, torch_ways
+from glassformer.interop.parity import BOUNDS, Batch, ParityRow, compare, torch_ways
 from glassformer.interop.parity_run import run_parity
 from glassformer.model import Model, build_model
 from glassformer.model.cache import KVCache
@@ -138,6 +138,13 @@ def test_an_imported_folder_passes_and_its_damage_is_named(name: str, tmp_path: 
     change_config(damaged, norm_eps=2 * found.folder.config.model.norm_eps)
     row = quick(damaged)["as it was saved"]
     assert not row.is_passed and ".norm" in str(row.first_step)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_difference_that_is_not_finite_is_plain_json(number: float) -> None:
+    """As of an export whose weights were damaged."""
+    row = ParityRow(name="export", dtype="float32", max_difference=number, bound=1e-4, is_passed=False)
+    assert json.loads(json.dumps(row.to_dict(), allow_nan=False))["max_difference"] is None
 
 
 def test_the_command_is_a_gate(

@@ -12,6 +12,7 @@ Bounds are relative to the largest logit, since rounding is relative (`BOUNDS`).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -52,8 +53,11 @@ class ParityRow:
     is_passed: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """The row as plain JSON."""
-        return asdict(self)
+        """The row as plain JSON, which has no infinity and no NaN: such a difference is null, and the row fails."""
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in asdict(self).items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
