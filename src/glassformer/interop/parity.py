@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -94,7 +94,6 @@ class Way:
     logits: Callable[[Batch], Tensor]
     model: Model | None = None  # whose parts can be watched
     note: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def votes(model: Model, batch: Batch) -> Tensor:

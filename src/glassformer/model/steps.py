@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,18 +17,9 @@ __all__ = ["reference_kernel", "watched"]
 _SILENT = (nn.ModuleList, nn.Dropout)  # parts that compute nothing when a model is used
 
 
-def reference_kernel(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: float,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    dropout: float = 0.0,
-) -> Tensor:
+def reference_kernel(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """`attention`, the equation itself, as the kernel of a model (see `twin`)."""
-    return attention(q, k, v, scale=scale, mask=mask, bias=bias, dropout=dropout)[0]
+    return attention(q, k, v, **options)[0]
 
 
 @contextmanager
