@@ -17,7 +17,7 @@ from glassformer.errors import ConfigError
 from glassformer.model import EncoderDecoder, EncoderOnly, Model
 from glassformer.text.imported import load_tokenizer
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.training.objectives import TranslationLoss, decoder_loss, stack_of
+from glassformer.training.objectives import TranslationLoss, batch_options, decoder_loss, stack_of
 
 __all__ = ["DenoisingObjective", "MaskedLoss", "MaskedObjective"]
 
@@ -75,7 +75,7 @@ class MaskedObjective(_OfTokenizer):
             share=config.task.mask_share,
             use_whole_words=config.task.use_whole_words,
             use_bos=config.model.use_bos,
-            **_options(config),
+            **batch_options(config),
         )
 
 
@@ -104,19 +104,5 @@ class DenoisingObjective(_OfTokenizer):
             share=config.task.mask_share,
             mean_span=config.task.mean_span,
             use_bos=config.model.use_bos,
-            **_options(config),
+            **batch_options(config),
         )
-
-
-def _options(config: Config) -> dict[str, int]:
-    """What every `BatchPlan` takes."""
-    data, model = config.data, config.model
-    assert data.batch_tokens is not None and model.pad_id is not None  # set when the run is planned
-    return {
-        "batch_tokens": data.batch_tokens,
-        "sort_window": data.sort_window,
-        "seed": config.training.seed,
-        "pad_id": model.pad_id,
-        "bos_id": model.bos_id,
-        "eos_id": model.eos_id,
-    }

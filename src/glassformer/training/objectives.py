@@ -21,6 +21,7 @@ __all__ = [
     "Objective",
     "TranslationLoss",
     "TranslationObjective",
+    "batch_options",
     "cross_entropy",
     "decoder_loss",
     "projected_cross_entropy",
@@ -209,6 +210,20 @@ class TranslationLoss(nn.Module):
         return decoder_loss(features, self.model.decoder, batch.tgt_out, ignored_id=pad_id, smoothing=self.smoothing)
 
 
+def batch_options(config: Config) -> dict[str, int]:
+    """What every `BatchPlan` takes."""
+    data, model = config.data, config.model
+    assert data.batch_tokens is not None and model.pad_id is not None  # set when the run is planned
+    return {
+        "batch_tokens": data.batch_tokens,
+        "sort_window": data.sort_window,
+        "seed": config.training.seed,
+        "pad_id": model.pad_id,
+        "bos_id": model.bos_id,
+        "eos_id": model.eos_id,
+    }
+
+
 class TranslationObjective:
     """Predict a target from its source: an encoder-decoder on pairs."""
 
@@ -228,14 +243,4 @@ class TranslationObjective:
         return TranslationLoss(model, smoothing=config.training.label_smoothing)
 
     def batches(self, config: Config, store: TokenStore) -> BatchPlan:
-        data, model = config.data, config.model
-        assert data.batch_tokens is not None and model.pad_id is not None
-        return BatchPlan(
-            store,
-            batch_tokens=data.batch_tokens,
-            sort_window=data.sort_window,
-            seed=config.training.seed,
-            pad_id=model.pad_id,
-            bos_id=model.bos_id,
-            eos_id=model.eos_id,
-        )
+        return BatchPlan(store, **batch_options(config))
