@@ -11,7 +11,7 @@ import numpy as np
 from glassformer.data.labelled import joined, room_for
 from glassformer.errors import ConfigError, DataError
 from glassformer.model import EncoderOnly
-from glassformer.tasks.model_folder import load_model_folder
+from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.tasks.votes import BATCH_TOKENS, Votes, log_softmax, votes, voting_model
 from glassformer.text.label_set import LabelSet
 from glassformer.text.tokenizer import Tokenizer
@@ -62,12 +62,16 @@ class Classifier:
 
     @classmethod
     def load(cls, path: str | Path) -> Classifier:
-        """Loads a model folder; see `load_model_folder` for the errors.
+        """Loads a model folder; see `load_model_folder` for the errors, and `of`."""
+        return cls.of(load_model_folder(path))
+
+    @classmethod
+    def of(cls, folder: ModelFolder) -> Classifier:
+        """The classifier of a loaded folder.
 
         Raises:
             CheckpointError: The model does not classify texts.
         """
-        folder = load_model_folder(path)
         model, labels = voting_model(folder, "classify", "classify")
         config = folder.config
         limit = min(config.data.max_tokens, config.model.max_positions or config.data.max_tokens)
@@ -91,12 +95,24 @@ class Classifier:
         """
         if not 0 <= threshold <= 1:
             raise ConfigError(f"threshold={threshold} is no probability.", "[0, 1] was expected.", "Use 0.5.")
+        encoded = self.encode(texts)
+        found = iter(votes(self.model, [row for row, _ in encoded if row], batch_tokens=batch_tokens))
+        return [
+            self.classification(next(found), is_cut, threshold=threshold) if row else Classification((), {})
+            for row, is_cut in encoded
+        ]
+
+    def encode(self, texts: Sequence[Text]) -> list[tuple[list[int], bool]]:
+        """Of each text or pair what `votes` takes, and whether it was cut; of a blank one no ids."""
         pairs = [self._pair(text) for text in texts]
-        found = [Classification((), {})] * len(texts)
-        filled = [i for i, (a, b) in enumerate(pairs) if a.strip() and (b is None or b.strip())]
-        rows, are_cut = self._encoded([pairs[i] for i in filled])
-        for i, logits, is_cut in zip(filled, votes(self.model, rows, batch_tokens=batch_tokens), are_cut, strict=True):
-            found[i] = self._classification(logits, threshold, is_cut)
+        room = room_for(self.max_tokens, use_bos=self.model.config.use_bos, n_texts=self.labels.n_texts)
+        firsts = self.tokenizer.encode_batch([a for a, _ in pairs])
+        seconds = self.tokenizer.encode_batch([b or "" for _, b in pairs])
+        found: list[tuple[list[int], bool]] = []
+        for (first, second), a, b in zip(pairs, firsts, seconds, strict=True):
+            is_blank = not first.strip() or (second is not None and not second.strip())
+            row = joined(a, b if self.takes_pairs else None, room=room, eos_id=self.tokenizer.eos_id)
+            found.append(([], False) if is_blank else (row, len(a) + len(b) > room))
         return found
 
     def _pair(self, text: Text) -> tuple[str, str | None]:
@@ -108,18 +124,8 @@ class Classifier:
             )
         return (text, None) if isinstance(text, str) else text
 
-    def _encoded(self, pairs: list[tuple[str, str | None]]) -> tuple[list[list[int]], list[bool]]:
-        """The ids of each text or pair, and whether it was cut."""
-        room = room_for(self.max_tokens, use_bos=self.model.config.use_bos, n_texts=self.labels.n_texts)
-        firsts = self.tokenizer.encode_batch([a for a, _ in pairs])
-        seconds = self.tokenizer.encode_batch([b or "" for _, b in pairs])
-        rows, are_cut = [], []
-        for a, b in zip(firsts, seconds, strict=True):
-            rows.append(joined(a, b if self.takes_pairs else None, room=room, eos_id=self.tokenizer.eos_id))
-            are_cut.append(len(a) + len(b) > room)
-        return rows, are_cut
-
-    def _classification(self, logits: Votes, threshold: float, is_cut: bool) -> Classification:
+    def classification(self, logits: Votes, is_cut: bool, *, threshold: float = 0.5) -> Classification:
+        """What logits [L] say of a text, one that `encode` has cut or not."""
         shares = probabilities(logits, is_multi_label=self.is_multi_label)
         order = np.argsort(-shares, kind="stable")
         chosen = [i for i in order if shares[i] >= threshold] if self.is_multi_label else order[:1]

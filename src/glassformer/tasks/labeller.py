@@ -13,13 +13,13 @@ import numpy as np
 
 from glassformer.data.labelled import room_for, windows, word_pieces
 from glassformer.model import EncoderOnly
-from glassformer.tasks.model_folder import load_model_folder
+from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.tasks.votes import BATCH_TOKENS, Votes, log_softmax, votes, voting_model
 from glassformer.text.label_set import LabelSet
 from glassformer.text.tags import allowed_steps, entities, viterbi
 from glassformer.text.tokenizer import Tokenizer
 
-__all__ = ["Entity", "Labeller", "Labelling", "Word", "words_of"]
+__all__ = ["Entity", "Labeller", "Labelling", "Sentence", "Word", "words_of"]
 
 _WORD = re.compile("w+(?:jw+)*|[jp]")  # over the kinds of the characters, see `_kind`
 _JOINERS = "-.'’_"  # join letters and digits on both sides: well-known, U.S, don't, 3.14
@@ -60,6 +60,23 @@ class Labelling:
     entities: tuple[Entity, ...]
 
 
+@dataclass(frozen=True)
+class Sentence:
+    """A text divided into words, and what a model reads of it.
+
+    Attributes:
+        text: The text.
+        places: Of each word, where it begins and ends.
+        rows: The ids of its parts, each short enough to be read at once.
+        firsts: Of each row, the places of its words' first pieces.
+    """
+
+    text: str
+    places: list[tuple[int, int]]
+    rows: list[list[int]]
+    firsts: list[list[int]]
+
+
 def words_of(text: str) -> list[tuple[int, int]]:
     """The places `start, end` of the words of a text, in characters.
 
@@ -96,12 +113,16 @@ class Labeller:
 
     @classmethod
     def load(cls, path: str | Path) -> Labeller:
-        """Loads a model folder; see `load_model_folder` for the errors.
+        """Loads a model folder; see `load_model_folder` for the errors, and `of`."""
+        return cls.of(load_model_folder(path))
+
+    @classmethod
+    def of(cls, folder: ModelFolder) -> Labeller:
+        """The labeller of a loaded folder.
 
         Raises:
             CheckpointError: The model does not label words.
         """
-        folder = load_model_folder(path)
         model, labels = voting_model(folder, "label", "label")
         config = folder.config
         limit = min(config.data.max_tokens, config.model.max_positions or config.data.max_tokens)
@@ -125,32 +146,30 @@ class Labeller:
         Raises:
             TokenizerError: A text holds half a surrogate pair.
         """
+        sentences = self.encode(texts)
+        found = iter(votes(self.model, [row for s in sentences for row in s.rows], batch_tokens=batch_tokens))
+        return [self.labelling(s, [next(found) for _ in s.rows], is_constrained=is_constrained) for s in sentences]
+
+    def encode(self, texts: Sequence[str | Sequence[str]]) -> list[Sentence]:
+        """Of each text what `votes` takes."""
         divided = [_divided(text) for text in texts]
         pieces = word_pieces(self.tokenizer, [[text[a:b] for a, b in places] for text, places in divided])
         room = room_for(self.max_tokens, use_bos=self.model.config.use_bos, n_texts=1)
-        rows: list[list[int]] = []
-        firsts: list[list[int]] = []  # of each row: the places of its words' first pieces
-        owners: list[int] = []  # of each row: the text that it is a part of
-        for number, words in enumerate(pieces):
+        sentences = []
+        for (text, places), words in zip(divided, pieces, strict=True):
+            sentences.append(Sentence(text, places, [], []))
             for start, stop in windows(words, room) if words else ():
                 ids = [list(word[:room]) for word in words[start:stop]]
-                rows.append(list(chain.from_iterable(ids)))
-                firsts.append([0, *accumulate(map(len, ids))][:-1])
-                owners.append(number)
-        parts: list[list[Votes]] = [[] for _ in texts]
-        found = votes(self.model, rows, batch_tokens=batch_tokens)
-        for number, places, logits in zip(owners, firsts, found, strict=True):
-            parts[number].append(logits[places])
-        return [
-            self._labelling(text, places, log_softmax(np.concatenate(part)) if part else None, is_constrained)
-            for (text, places), part in zip(divided, parts, strict=True)
-        ]
+                sentences[-1].rows.append(list(chain.from_iterable(ids)))
+                sentences[-1].firsts.append([0, *accumulate(map(len, ids))][:-1])
+        return sentences
 
-    def _labelling(
-        self, text: str, places: list[tuple[int, int]], log_probs: Votes | None, is_constrained: bool
-    ) -> Labelling:
-        if log_probs is None:
+    def labelling(self, sentence: Sentence, logits: Sequence[Votes], *, is_constrained: bool = False) -> Labelling:
+        """What the logits [T, L] of its rows say of a sentence."""
+        text, places = sentence.text, sentence.places
+        if not sentence.rows:
             return Labelling(text, (), ())
+        log_probs = log_softmax(np.concatenate([of[at] for of, at in zip(logits, sentence.firsts, strict=True)]))
         numbers = best_labels(log_probs, self.labels, is_constrained=is_constrained)
         tags = [self.labels.names[number] for number in numbers]
         shares = np.exp(log_probs[np.arange(len(numbers)), numbers])

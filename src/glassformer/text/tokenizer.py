@@ -178,6 +178,11 @@ class Tokenizer:
         encodings = self._library.encode_batch(texts, add_special_tokens=False)
         return [(encoding.ids, encoding.word_ids) for encoding in encodings]
 
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """Of each id of `encode(text)`, where the characters that it stands for begin and end in the text as given."""
+        require_unicode(text)
+        return list(self._library.encode(text, add_special_tokens=False).offsets)
+
     def to_json(self) -> str:
         """What `save` writes."""
         return self._library.to_str()
