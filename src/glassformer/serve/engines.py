@@ -11,11 +11,14 @@ from glassformer.generation.sampling import Made
 from glassformer.generation.search import generate_items, generate_steps
 from glassformer.generation.streaming import TextStream
 from glassformer.serve.batcher import Done, Event, Item, Piece
+from glassformer.tasks.classifier import Classifier
 from glassformer.tasks.embedder import Embedder, embed_ids
 from glassformer.tasks.generator import TextGenerator
+from glassformer.tasks.labeller import Labeller
 from glassformer.tasks.translator import Translator
+from glassformer.tasks.votes import BATCH_TOKENS, votes
 
-__all__ = ["EmbeddingEngine", "TextEngine"]
+__all__ = ["EmbeddingEngine", "TextEngine", "VotesEngine"]
 
 
 class TextEngine:
@@ -80,3 +83,16 @@ class EmbeddingEngine:
         vectors = embed_ids(self._task.model, [items[i].ids for i in wanted])
         for i, vector in zip(wanted, vectors, strict=True):
             yield i, Done(vector)
+
+
+class VotesEngine:
+    """Votes for labels."""
+
+    def __init__(self, task: Classifier | Labeller) -> None:
+        self._task = task
+
+    def run(self, items: Sequence[Item], is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Event]]:
+        wanted = [i for i in range(len(items)) if is_wanted(i)]
+        found = votes(self._task.model, [items[i].ids for i in wanted], batch_tokens=BATCH_TOKENS)
+        for i, logits in zip(wanted, found, strict=True):
+            yield i, Done(logits)

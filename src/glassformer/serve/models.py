@@ -12,19 +12,22 @@ import torch
 
 from glassformer.config import GenerationConfig, ServeConfig
 from glassformer.errors import UserError
+from glassformer.generation.hypothesis import Hypothesis
 from glassformer.model import DecoderOnly, EncoderDecoder
 from glassformer.serve.batcher import Batcher, Engine, Item, Job
-from glassformer.serve.engines import EmbeddingEngine, TextEngine
+from glassformer.serve.engines import EmbeddingEngine, TextEngine, VotesEngine
 from glassformer.serve.metrics import Metrics, ModelWatcher
+from glassformer.tasks.classifier import Classifier
 from glassformer.tasks.decoding import seed_of
 from glassformer.tasks.embedder import Embedder
 from glassformer.tasks.generator import TextGenerator
+from glassformer.tasks.labeller import Labeller
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.tasks.translator import Translation, Translator, join_lines
 
 __all__ = ["Models", "Plan", "ServedModel", "names_of"]
 
-Task = Translator | TextGenerator | Embedder
+Task = Translator | TextGenerator | Embedder | Classifier | Labeller
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class ServedModel:
     task: Task
     batcher: Batcher
     direction: tuple[str, str] | None  # source and target language of a translator
+    path: Path | None = None  # its folder, where it was loaded from one
     created: int = field(default_factory=lambda: int(time.time()))
 
     def submit(self, items: Sequence[Item]) -> Job:
@@ -99,7 +103,7 @@ class Models:
         n_threads = self._config.threads or max(1, torch.get_num_threads() // len(folders))
         for name, path in folders.items():
             folder = load_model_folder(path)
-            self.add(name, task_of(folder), direction=direction_of(folder), n_threads=n_threads)
+            self.add(name, task_of(folder), direction=direction_of(folder), path=path, n_threads=n_threads)
 
     def add(
         self,
@@ -107,12 +111,13 @@ class Models:
         task: Task,
         *,
         direction: tuple[str, str] | None = None,
+        path: Path | None = None,
         engine: Engine | None = None,
         n_threads: int = 1,
     ) -> ServedModel:
         """Puts a model behind a queue; of two for one direction the first is used."""
         if engine is None:
-            engine = EmbeddingEngine(task) if isinstance(task, Embedder) else TextEngine(task)
+            engine = engine_of(task)
         warm_up(task)
         batcher = Batcher(
             engine,
@@ -122,7 +127,7 @@ class Models:
             watcher=ModelWatcher(self._metrics, name),
             prepare=lambda: torch.set_num_threads(n_threads),  # the setting belongs to the thread that calls it
         )
-        model = ServedModel(name, task, batcher, direction)
+        model = ServedModel(name, task, batcher, direction, path)
         self.all[name] = model
         if direction is not None:
             self.directions.setdefault(direction, model)
@@ -159,15 +164,22 @@ class Models:
 
     async def translate(self, model: ServedModel, texts: Sequence[str], *, n_best: int = 1) -> list[Translation]:
         """The translation of each text by the model's own search, with up to n_best - 1 alternatives."""
+        plan, results = await self.decode(model, texts, n_best=n_best)
+        return plan.joined(results)
+
+    async def decode(
+        self, model: ServedModel, texts: Sequence[str], *, n_best: int = 1
+    ) -> tuple[Plan, list[list[Hypothesis]]]:
+        """The same as segments: the hypotheses of each item of the plan."""
         assert isinstance(model.task, Translator)
         saved = model.task.generation
         beam_size = 1 if saved.do_sample else max(saved.beam_size, n_best)
         settings = replace(saved, n_best=1 if saved.do_sample else n_best, beam_size=beam_size)
         plan = await asyncio.to_thread(Plan, model.task, texts, settings)
         with model.submit(plan.items) as job:
-            found = plan.joined(await job.results())
-        self.count(model, plan.items, sum(len(translation.ids) for translation in found))
-        return found
+            results = await job.results()
+        self.count(model, plan.items, sum(len(best.ids) for best, *_ in results))
+        return plan, results
 
     def count(self, model: ServedModel, items: Sequence[Item], n_made: int) -> None:
         """Adds the tokens of a request to the figures."""
@@ -182,12 +194,15 @@ def task_of(folder: ModelFolder) -> Task:
     if isinstance(folder.model, DecoderOnly):
         return TextGenerator(folder.model, folder.tokenizer, folder.config.generation)
     if folder.labels is not None:
-        raise UserError(
-            f"{folder.path} holds a model that votes for labels.",
-            "Translators, language models and embedders are served.",
-            "Use `glassformer classify` or `label` for this one.",
-        )
+        return Classifier.of(folder) if folder.config.model.head == "classify" else Labeller.of(folder)
     return Embedder.of(folder)
+
+
+def engine_of(task: Task) -> Engine:
+    """What computes its batches."""
+    if isinstance(task, Embedder):
+        return EmbeddingEngine(task)
+    return VotesEngine(task) if isinstance(task, Classifier | Labeller) else TextEngine(task)
 
 
 def direction_of(folder: ModelFolder) -> tuple[str, str] | None:
@@ -217,6 +232,10 @@ def warm_up(task: Task) -> None:
     """Runs a model once."""
     if isinstance(task, Embedder):
         task.embed(["."])
+    elif isinstance(task, Classifier):
+        task.classify([(".", ".") if task.takes_pairs else "."])
+    elif isinstance(task, Labeller):
+        task.label(["."])
     elif isinstance(task, Translator):
         task.translate(["."])
     else:

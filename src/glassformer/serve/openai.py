@@ -25,14 +25,23 @@ from glassformer.serve.models import ServedModel
 from glassformer.serve.refusal import Refusal, refusal_of
 from glassformer.serve.service import Service, ignored_header, request_body
 from glassformer.serve.work import Work, work_for
+from glassformer.tasks.classifier import Classifier
 from glassformer.tasks.embedder import Embedder
 from glassformer.tasks.generator import TextGenerator
+from glassformer.tasks.labeller import Labeller
 from glassformer.tasks.translator import Translator
 
 __all__ = ["build_router"]
 
 LOGGER = logging.getLogger("glassformer.serve")
 JSON = "application/json"
+TASKS = {
+    Translator: "translate",
+    TextGenerator: "generate",
+    Embedder: "embed",
+    Classifier: "classify",
+    Labeller: "label",
+}
 LOWEST = -9999.0  # stands for minus infinity, which JSON has not
 
 Shape = Callable[[dict[str, Any]], dict[str, Any]]
@@ -106,14 +115,15 @@ def find(service: Service, name: str) -> ServedModel:
 
 def described(model: ServedModel) -> dict[str, Any]:
     """A model, as /v1/models has it, with what it does."""
-    kind = {Translator: "translate", TextGenerator: "generate", Embedder: "embed"}[type(model.task)]
-    config = model.task.model.config
+    task, config = model.task, model.task.model.config
     content = {"id": model.name, "object": "model", "created": model.created, "owned_by": "glassformer"}
-    content |= {"task": kind, "max_model_len": config.max_positions}
+    content |= {"task": TASKS[type(task)], "max_model_len": config.max_positions}
     if model.direction:
         content |= {"source": model.direction[0], "target": model.direction[1]}
-    if isinstance(model.task, Embedder):
-        content |= {"dimensions": model.task.width, "pooling": config.pooling, "normalized": config.is_normalized}
+    if isinstance(task, Embedder):
+        content |= {"dimensions": task.width, "pooling": config.pooling, "normalized": config.is_normalized}
+    if isinstance(task, Classifier | Labeller):
+        content |= {"labels": task.labels.names, "takes_pairs": task.labels.n_texts > 1}
     return content
 
 
@@ -130,6 +140,10 @@ def refuse_ids(raw: Fields, name: str) -> None:
 async def completed(service: Service, fields: CompletionFields, headers: dict[str, str], shape: Shape) -> Response:
     """The answer, whole or as a stream, in the shape of the endpoint."""
     model = find(service, fields.model)
+    if not isinstance(model.task, Translator | TextGenerator):
+        raise Refusal(
+            400, f"model: {model.name} writes no texts; its task is {TASKS[type(model.task)]}.", param="model"
+        )
     work = await asyncio.to_thread(work_for, service.config, model, fields)
     head = {
         "id": f"cmpl-{secrets.token_hex(12)}",
@@ -201,7 +215,7 @@ def usage(work: Work, n_made: int) -> dict[str, int]:
 def choice_content(model: ServedModel, choice: Choice, with_log_probs: bool) -> dict[str, Any]:
     """A choice, with the log-probabilities of its tokens where they are asked for."""
     content = {"index": choice.index, "text": choice.text, "logprobs": None, "finish_reason": choice.finish_reason}
-    if with_log_probs and not isinstance(model.task, Embedder):
+    if with_log_probs:
         tokens = [b.decode("utf-8", "replace") for b in model.task.tokenizer.bytes_of(choice.tokens)]
         offsets = [sum(map(len, tokens[:i])) for i in range(len(tokens))]
         log_probs = [max(log_prob, LOWEST) for log_prob in choice.log_probs]
