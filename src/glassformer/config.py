@@ -342,6 +342,7 @@ class TrainingConfig:
     """The run: how long, which optimizer, which rate, what is saved."""
 
     seed: int = 1  # seed of initialisation, order and dropout
+    init: Literal["auto", "random", "lexicon"] = "auto"  # lexicon: tables that know which pieces share pairs
     steps: int | None = None  # optimizer updates; unset: from epochs or the budget
     epochs: float | None = None  # passes over the data; unset: chosen from the size of the data
     budget_s: float | None = None  # seconds of wall-clock for the whole command

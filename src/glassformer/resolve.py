@@ -55,6 +55,7 @@ _ADDED: dict[str, object] = {
     "data.document": "line",
     "data.across_documents": False,
     "validation.film": "",
+    "training.init": "random",
     "training.frozen": "none",
     "training.lora_rank": 0,
     "training.lora_alpha": 16.0,

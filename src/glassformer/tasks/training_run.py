@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from glassformer.config import Config, ModelConfig
 from glassformer.data.store import TokenStore
 from glassformer.data.stream import BatchStream
-from glassformer.errors import TrainingError
-from glassformer.model import build_model
+from glassformer.errors import ConfigError, TrainingError
+from glassformer.model import EncoderDecoder, build_model
 from glassformer.resolve import config_from_dict, config_to_dict
 from glassformer.tasks.film import FILM, Probe
 from glassformer.tasks.model_folder import load_model_folder, save_model_folder
@@ -28,9 +28,11 @@ from glassformer.tasks.task import CorpusSize, Tokenizers, TrainingTask
 from glassformer.tasks.translation import TranslationTask
 from glassformer.text.imported import load_tokenizer
 from glassformer.text.tokenizer import Tokenizer, choose_vocab_size
-from glassformer.training.checkpoint import Checkpoints, load_state, load_tensors
+from glassformer.training.checkpoint import Checkpoints, load_state, load_tensors, save_tensors
 from glassformer.training.finetuning import choose_trained, frozen_parameters
+from glassformer.training.lexicon import Lexicon, count_lexicon, start_from_lexicon
 from glassformer.training.lora import merge_adapters, merged
+from glassformer.training.objectives import TranslationObjective
 from glassformer.training.parallel import Parallel
 from glassformer.training.plan import Plan, make_plan
 from glassformer.training.progress import RunLog, duration
@@ -39,6 +41,7 @@ from glassformer.training.trainer import RunLength, Trainer, TrainerState
 __all__ = ["TrainingRequest", "run_training"]
 
 _UNSHARED: dict[str, Any] = {"all": "decoder", "decoder": "decoder", "inputs": "none", "none": "none"}
+LEXICON = "lexicon.safetensors"
 QUICK_BUDGET_S = 2 * 3600  # up to this budget the vocabulary stays small
 
 
@@ -133,7 +136,8 @@ class _Run:
         tokenizers = self._load_tokenizers()
         for part in ("train", "valid", *(["test"] if self.request.test else [])):
             self._store(part, tokenizers)
-        plan = self._plan(tokenizers)
+        init = self._count_lexicon(tokenizers)
+        plan = self._plan(tokenizers, init)
         self.folder.save("plan", {"config": config_to_dict(plan.config), "length": asdict(plan.length)})
 
     def _learn_vocabularies(self, corpus: CorpusSize) -> None:
@@ -170,9 +174,39 @@ class _Run:
             f"{left_out or 'nothing'}."
         )
 
+    def _count_lexicon(self, tokenizers: Tokenizers) -> Literal["random", "lexicon"]:
+        """Settles training.init: where a fresh model is to learn from pairs, what their pieces have to do with each
+        other is counted first, unless that is done."""
+        training = self.request.resolved.config.training
+        can_count = self.start is None and isinstance(self.task.objective, TranslationObjective)
+        if training.init == "lexicon" and not can_count:
+            raise ConfigError(
+                "training.init=lexicon does not fit this run.",
+                "A lexicon starts a fresh model that learns from pairs of texts.",
+                "Leave training.init out.",
+            )
+        if training.init == "random" or not can_count:
+            return "random"
+        path = self.folder.data / LEXICON
+        if not path.exists():
+            store = TokenStore.open(self.folder.data / "train")
+            lexicon = count_lexicon(
+                store.sources,
+                store.targets,
+                n_src=tokenizers.src.vocab_size,
+                n_tgt=tokenizers.tgt.vocab_size,
+                seed=training.seed,
+            )
+            save_tensors(path, lexicon._asdict())
+            n_known, n = int(lexicon.tgt.any(1).sum()), len(lexicon.tgt)
+            self.say(
+                f"training.init=lexicon: {n_known:,} of {n:,} entries start near those that they share pairs with."
+            )
+        return "lexicon"
+
     # -- the plan ---------------------------------------------------------------------------------------------
 
-    def _plan(self, tokenizers: Tokenizers) -> Plan:
+    def _plan(self, tokenizers: Tokenizers, init: Literal["random", "lexicon"]) -> Plan:
         """Settles model, batch, rate and length, and prints each choice with its reason."""
         config, chosen = self.request.resolved.config, set(self.request.chosen())
         fit = self.task.objective.fit
@@ -190,7 +224,7 @@ class _Run:
         bound = model.max_positions or config.data.max_tokens
         data = replace(config.data, max_tokens=min(config.data.max_tokens, bound))
         plan = make_plan(
-            replace(config, model=model, data=data),
+            replace(config, model=model, data=data, training=replace(config.training, init=init)),
             TokenStore.open(self.folder.data / "train"),
             self.task.objective,
             chosen=chosen,
@@ -232,6 +266,8 @@ class _Run:
         torch.manual_seed(config.training.seed)
         self.model = build_model(config.model)
         fresh = () if self.start is None else self.start.fill(self.model, self.say, self.folder.labels())
+        if config.training.init == "lexicon" and isinstance(self.model, EncoderDecoder):
+            start_from_lexicon(self.model, Lexicon(**load_tensors(self.folder.data / LEXICON)))
         choose_trained(self.model, config.training, fresh)
         self.model.to(device)
         self.validate = self.task.validator(self.valid, config, self.tokenizers, self.say)
