@@ -244,3 +244,59 @@ def test_a_file_from_before_a_field_was_added_means_what_it_meant() -> None:
     del saved["model"]["norm_eps"]  # this one was always there
     with pytest.raises(ConfigError, match=r"old config\.json lacks model\.norm_eps"):
         config_from_dict(saved, "old config.json")
+
+
+@pytest.mark.parametrize(
+    ("task", "text"),
+    [
+        ("translate", "task.use_whole_words=true"),
+        ("translate", "task.mask_share=0.15"),  # the default, but asked for
+        ("lm", "task.mean_span=4"),
+        ("lm", "task.prefix=say: "),
+        ("mlm", "generation.beam_size=2"),
+        ("mlm", "validation.bleu_rows=10"),
+        ("denoise", "task.is_multi_label=true"),
+        ("classify", "task.min_width=16"),
+        ("classify", "data.max_length_ratio=3"),
+        ("label", "task.has_negatives=true"),
+        ("embed", "training.label_smoothing=0.1"),
+        ("embed", "validation.samples=1"),
+        ("embed", "generation.temperature=0"),
+        ("embed", "data.document=paragraph"),
+    ],
+)
+def test_a_setting_that_the_task_does_not_read_is_refused(task: str, text: str) -> None:
+    name = text.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"{name}=.* has no effect with --task {task}\. It is read by --task "):
+        resolve(None, None, [text], {"task.name": task})
+
+
+@pytest.mark.parametrize(
+    ("task", "texts"),
+    [
+        ("embed", ["training.label_smoothing=0", "validation.samples=0", "validation.bleu_rows=0"]),
+        ("lm", ["task.use_whole_words=false", "data.max_length_ratio=inf", "generation.top_k=5"]),
+        ("mlm", ["task.use_whole_words=true", "task.mask_share=0.3", "training.label_smoothing=0.1"]),
+    ],
+)
+def test_what_a_task_reads_or_does_anyway_may_be_said(task: str, texts: list[str]) -> None:
+    assert resolve(None, None, texts, {"task.name": task}).config.task.name == task
+
+
+def test_the_whole_config_of_another_run_is_no_choice_of_its_defaults(tmp_path: Path) -> None:
+    saved, path = config_to_dict(Config()), tmp_path / "config.json"
+    path.write_text(json.dumps(saved), encoding="utf-8")
+    assert resolve(None, path, [], {"task.name": "embed"}).config.task.name == "embed"
+    saved["generation"]["alpha"] = 0.9
+    path.write_text(json.dumps(saved), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"generation\.alpha=0\.9 has no effect"):
+        resolve(None, path, [], {"task.name": "embed"})
+
+
+@pytest.mark.parametrize(
+    ("task", "metric"),
+    [("translate", "rougeL"), ("summarize", "bleu"), ("lm", "accuracy"), ("mlm", "bleu"), ("embed", "chrf")],
+)
+def test_a_metric_that_no_validation_gives_is_refused_before_training(task: str, metric: str) -> None:
+    with pytest.raises(ConfigError, match=f"validation.metric={metric} is no figure of --task {task}.*loss"):
+        resolve(None, None, [f"validation.metric={metric}"], {"task.name": task})

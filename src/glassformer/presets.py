@@ -14,12 +14,13 @@ Counts of parameters (`glassformer info NAME`, proved by tests):
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from glassformer.config import ModelConfig
 from glassformer.errors import ConfigError, suggestion
 
-__all__ = ["PRESETS", "REASONS", "TASK_DEFAULTS", "preset_config"]
+__all__ = ["PRESETS", "REASONS", "TASK_DEFAULTS", "preset_config", "require_read"]
 
 _PAPER: dict[str, Any] = {
     "family": "encoder-decoder",
@@ -160,7 +161,70 @@ TASK_DEFAULTS: dict[str, dict[str, object]] = {
     "lm": _NO_SMOOTHING,
     "mlm": _NO_SMOOTHING,
     "denoise": _NO_SMOOTHING | {"tokenizer.n_sentinels": 100},
+    "embed": _NO_SMOOTHING,
 }
+
+_WRITING = ("translate", "summarize", "lm", "denoise")  # tasks whose models write text
+# Settings that only some tasks read: "section.key", or "section." for all of its keys -> these tasks, and the values
+# that say no more than what the other tasks do anyway.
+_READ_BY: dict[str, tuple[tuple[str, ...], tuple[object, ...]]] = {
+    "task.prefix": (("translate", "summarize"), ("",)),
+    "task.mask_share": (("mlm", "denoise"), ()),
+    "task.use_whole_words": (("mlm",), (False,)),
+    "task.mean_span": (("denoise",), ()),
+    "task.is_multi_label": (("classify",), (False,)),
+    "task.use_class_weights": (("classify", "label"), (False,)),
+    "task.has_negatives": (("embed",), (False,)),
+    "task.similarity_scale": (("embed",), ()),
+    "task.min_width": (("embed",), (None,)),
+    "data.document": (("lm", "mlm", "denoise"), ("line",)),
+    "data.across_documents": (("lm",), (False,)),
+    "data.drop_copies": (("translate", "summarize", "embed"), (False,)),
+    "data.max_length_ratio": (("translate", "summarize", "embed"), (float("inf"),)),
+    "training.label_smoothing": ((*_WRITING, "mlm", "classify", "label"), (0.0,)),
+    "validation.bleu_rows": (("translate", "summarize"), (0,)),
+    "validation.samples": ((*_WRITING, "mlm", "classify", "label"), (0,)),
+    "generation.": (_WRITING, ()),
+}
+
+# The figures that a validation of each task gives, among which `validation.metric` chooses.
+_FIGURES: dict[str, tuple[str, ...]] = {
+    "translate": ("loss", "bleu", "chrf"),
+    "summarize": ("loss", "rouge1", "rouge2", "rougeL"),
+    "mlm": ("loss", "accuracy"),
+    "lm": ("loss",),
+    "denoise": ("loss",),
+    "embed": ("loss", "recall@1", "recall@10", "ndcg@10", "mrr"),
+    "classify": ("loss", "accuracy", "macro_f1", "micro_f1"),
+    "label": ("loss", "accuracy", "macro_f1", "entity_f1"),
+}
+
+
+def require_read(task: str, chosen: Mapping[str, object]) -> None:
+    """Refuses settings ("section.key" -> value, chosen by the user) that a training of this task would not read.
+
+    Raises:
+        ConfigError: With the name of the setting and the tasks that read it.
+    """
+    for name, value in chosen.items():
+        tasks, harmless = _READ_BY.get(name) or _READ_BY.get(f"{name.partition('.')[0]}.", ((task,), ()))
+        if task not in tasks and value not in harmless:
+            raise ConfigError(
+                f"{name}={value} has no effect with --task {task}.",
+                f"It is read by {_listed(tasks)}.",
+                f"Leave out {name}, or choose another --task.",
+            )
+    metric = chosen.get("validation.metric", "loss")
+    if metric not in _FIGURES[task]:
+        raise ConfigError(
+            f"validation.metric={metric} is no figure of --task {task}.",
+            f"One of {', '.join(_FIGURES[task])} was expected.",
+            "Choose one of these.",
+        )
+
+
+def _listed(tasks: Iterable[str]) -> str:
+    return ", ".join(f"--task {task}" for task in tasks)
 
 
 def preset_config(name: str) -> ModelConfig:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from glassformer import __version__
 from glassformer.config import Config, field_comments
 from glassformer.errors import ConfigError, suggestion
-from glassformer.presets import PRESETS, TASK_DEFAULTS, preset_config
+from glassformer.presets import PRESETS, TASK_DEFAULTS, preset_config, require_read
 
 __all__ = [
     "FORMAT",
@@ -87,8 +87,8 @@ def resolve(preset: str | None, file: Path | None, sets: Sequence[str], flags: M
         flags: "section.key" -> value; None: the flag was not given.
 
     Raises:
-        ConfigError: For each name that is unknown, each value of the wrong type, and values that contradict each
-            other; with the place.
+        ConfigError: For each name that is unknown, each value of the wrong type, values that contradict each other,
+            and settings that the task does not read; with the place.
     """
     sources: list[tuple[str, dict[str, object]]] = []
     if preset is not None:
@@ -106,7 +106,18 @@ def resolve(preset: str | None, file: Path | None, sets: Sequence[str], flags: M
     for source, settings in sources:
         values |= settings
         origin |= dict.fromkeys(settings, source)
-    return Resolved(config=_build(values, origin), origin=origin)
+    config = _build(values, origin)
+    require_read(config.task.name, _chosen(values, origin))
+    return Resolved(config=config, origin=origin)
+
+
+def _chosen(values: Mapping[str, object], origin: Mapping[str, str]) -> dict[str, object]:
+    """What the user set. A file may be the whole config of another run, so its defaults are no choice."""
+    return {
+        name: value
+        for name, value in values.items()
+        if origin[name] in ("--set", "flag") or (origin[name].startswith("file ") and value != _default(name))
+    }
 
 
 def override(saved: Any, section: str, sets: Sequence[str], flags: Mapping[str, object]) -> Any:
@@ -255,6 +266,11 @@ def _values_of_sets(sets: Sequence[str]) -> dict[str, object]:
             raise ConfigError(f"--set gives {name} twice.", "A key has one value.", "Remove one of the two.")
         settings[name] = _checked(name, _parse(_hint(name, "--set"), value), "--set")
     return settings
+
+
+def _default(name: str) -> object:
+    section, _, key = name.partition(".")
+    return _SECTIONS[section].__dataclass_fields__[key].default  # type: ignore[attr-defined]
 
 
 def _hint(name: str, place: str) -> Any:

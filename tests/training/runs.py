@@ -58,9 +58,12 @@ def write_pairs(path: Path, n_pairs: int, *, first: int = 0, seed: int = 3) -> P
 
 
 def train_arguments(folder: Path, out: Path, steps: int = 12, **settings: Any) -> list[str]:
-    """The command line of a tiny run on `folder`'s train.tsv and valid.tsv; a setting's `__` stands for the dot."""
+    """The command line of a tiny run on `folder`'s train.tsv and valid.tsv.
+
+    A setting's `__` stands for the dot; None leaves out one of `SETTINGS`.
+    """
     changed = SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}
-    sets = [text for name, value in changed.items() for text in ("--set", f"{name}={value}")]
+    sets = [text for name, value in changed.items() if value is not None for text in ("--set", f"{name}={value}")]
     data = [str(folder / "train.tsv"), "--valid", str(folder / "valid.tsv"), "--src", "en", "--tgt", "fr"]
     return ["train", *data, "--steps", str(steps), "--out", str(out), *sets]
 
