@@ -183,7 +183,7 @@ def test_data_that_cannot_be_used(tmp_path: Path, train: Train, content: bytes |
     assert code == 2
     error = said[said.index("error: ") :]
     assert message in error
-    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_sides_of_different_length(tmp_path: Path, train: Train) -> None:
@@ -220,7 +220,21 @@ def test_settings_that_cannot_be_used(
     code, said = train([*train_arguments(data, tmp_path / "run", **settings), *extra])
     assert code == 2
     assert message in said
-    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_refused_run_leaves_its_name_to_the_mended_command(data: Path, tmp_path: Path, train: Train) -> None:
+    """Also when it is refused after the data are prepared; a run that was there before stays as it is."""
+    out, long = tmp_path / "run", "bread " * 200
+    code, said = train(train_arguments(data, out, 2, validation__film=long))
+    assert (code, "validation.film has" in said, out.exists()) == (2, True, False)
+    out.mkdir()
+    assert train(train_arguments(data, out, 2, data__encoding="no such codec"))[0] == 2
+    assert list(out.iterdir()) == []
+    assert train(train_arguments(data, out, 2))[0] == 0
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert train(train_arguments(data, out, 3))[0] == 2
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_out_that_is_no_folder_for_a_run(data: Path, tmp_path: Path, train: Train) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,7 @@ class RunFolder:
         self.path = path
         self.data = path / "data"
         self._file = path / "run.json"
+        self._is_new = self._is_made = False  # run.json, and the folder itself, come from this object
 
     def open(self, request: TrainingRequest) -> None:
         """Makes the folder, or checks that the one that is there belongs to the same request.
@@ -79,9 +81,21 @@ class RunFolder:
                 "A run needs a folder of its own, where it writes README.md, config.json, data/ and more.",
                 "Choose a new name.",
             )
+        self._is_new, self._is_made = True, not self.path.is_dir()
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         self.save("request", wanted)
+
+    def give_up(self) -> None:
+        """Removes a new run whose request cannot be used, so that the mended command can take its name.
+
+        A run that was there before, or has begun to train, stays.
+        """
+        if self._is_new and {file.name for file in self.path.iterdir()} <= {self._file.name, self.data.name}:
+            shutil.rmtree(self.data, ignore_errors=True)
+            self._file.unlink()
+            if self._is_made:
+                self.path.rmdir()
 
     def _require_same(self, request: TrainingRequest, wanted: dict[str, Any]) -> None:
         if not request.is_resumed:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from glassformer.config import Config, ModelConfig
 from glassformer.data.store import TokenStore
 from glassformer.data.stream import BatchStream
-from glassformer.errors import ConfigError, TrainingError
+from glassformer.errors import ConfigError, TrainingError, UserError
 from glassformer.model import EncoderDecoder, build_model
 from glassformer.resolve import config_from_dict, config_to_dict
 from glassformer.tasks.film import FILM, Probe
@@ -93,11 +93,16 @@ def run_training(request: TrainingRequest) -> dict[str, Any]:
             request.say(f"{request.out} is finished already; nothing to do.")
         metrics = load_model_folder(request.out).metrics
     else:
-        run = _Run(request, folder, parallel)
-        if parallel.is_main and not folder.saved("plan"):
-            run.prepare()
-        parallel.sum([0.0])  # the others wait for the data
-        state = run.train()
+        try:
+            run = _Run(request, folder, parallel)
+            if parallel.is_main and not folder.saved("plan"):
+                run.prepare()
+            parallel.sum([0.0])  # the others wait for the data
+            state = run.train()
+        except UserError:
+            if parallel.is_main:
+                folder.give_up()
+            raise
         metrics = run.finish(state) if parallel.is_main else {}
     parallel.finish()
     return metrics
