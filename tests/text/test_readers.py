@@ -95,8 +95,18 @@ def test_wrong_byte_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert list(read_lines(path, encoding="latin-1"))[2] == "café"
     with pytest.raises(DataError, match="line 1"):
         list(read_lines(write(tmp_path / "end", b"caf\xc3")))
-    with pytest.raises(DataError, match="unknown"):
-        list(read_lines(path, encoding="nonsense"))
+    for encoding in ("nonsense", "hex", "rot13", "zlib"):  # the last three are codecs, but of no text
+        with pytest.raises(DataError, match=f"encoding='{encoding}' is unknown"):
+            list(read_lines(path, encoding=encoding))
+
+
+def test_wide_characters_need_their_mark_or_a_named_order(tmp_path: Path) -> None:
+    marked, bare = (write(tmp_path / name, "caf\xe9\nb\n".encode(name)) for name in ("utf-16", "utf-16-le"))
+    assert (
+        list(read_lines(marked, encoding="utf-16")) == list(read_lines(bare, encoding="utf-16-le")) == ["caf\xe9", "b"]
+    )
+    with pytest.raises(DataError, match=r"is not utf-16 .*BOM.*utf-16-le"):
+        list(read_lines(bare, encoding="utf-16"))
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:

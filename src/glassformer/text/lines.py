@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import lzma
 import sys
 import zlib
@@ -32,7 +33,7 @@ def read_lines(path: str, *, encoding: str = "utf-8") -> Iterator[str]:
     Args:
         path: A plain, gzip, xz or zstd file (known by content; several members are read in turn), or `-` for
             standard input.
-        encoding: A codec of Python.
+        encoding: A codec of Python for text.
 
     Raises:
         DataError: The file is missing, cut off or damaged, or a byte does not fit the encoding (with line and offset).
@@ -93,10 +94,13 @@ def split_lines(file: IO[bytes], name: str, *, encoding: str, max_chars: int | N
 def _decoded(blocks: Iterator[bytes], name: str, encoding: str) -> Iterator[str]:
     """Blocks of text. Counts lines and bytes, so that a wrong byte can be named."""
     try:
+        io.TextIOWrapper(io.BytesIO(), encoding=encoding)  # refuses codecs that are not of text, such as hex
         decoder = codecs.getincrementaldecoder(encoding)()
     except LookupError as error:
         raise DataError(
-            f"encoding={encoding!r} is unknown.", "A codec of Python was expected.", "Use utf-8 or latin-1, say."
+            f"encoding={encoding!r} is unknown.",
+            "A codec of Python for text was expected.",
+            "Use utf-8 or latin-1, say.",
         ) from error
     n_lines = n_bytes = 0
     is_start = True
@@ -110,7 +114,13 @@ def _decoded(blocks: Iterator[bytes], name: str, encoding: str) -> Iterator[str]
             raise DataError(
                 f"{name}, line {line}: byte 0x{error.object[error.start]:02X} at offset {offset} is not {encoding}.",
                 f"Text in {encoding} was expected.",
-                "Convert the file, or name its encoding (--set data.encoding=latin-1, say).",
+                "Convert the file, or name its encoding (--encoding latin-1; with train --set data.encoding=latin-1).",
+            ) from error
+        except UnicodeError as error:  # UTF-16 and UTF-32 without their mark
+            raise DataError(
+                f"{name} is not {encoding} ({error}).",
+                f"Text in {encoding} was expected.",
+                "Convert the file, or name its encoding, with the order of its bytes (utf-16-le, say).",
             ) from error
         n_bytes += len(block)
         n_lines += text.count("\n")
