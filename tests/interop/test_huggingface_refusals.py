@@ -119,6 +119,33 @@ def test_a_setting_of_generation_that_chooses_other_tokens_is_refused(settings: 
         import_huggingface(folder, tmp_path / "ours")
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_beams": "4"},
+        {"num_beams": True},
+        {"num_beams": 2.0},
+        {"do_sample": 1},
+        {"do_sample": "false"},
+        {"length_penalty": "1"},
+        {"temperature": [1.0], "do_sample": True},
+        {"max_length": 20.5},
+        {"min_length": {}},
+        {"forced_bos_token_id": "2"},
+        {"suppress_tokens": 3},
+        {"bad_words_ids": [[[0]]]},
+        {"eos_token_id": True},
+        {"eos_token_id": {"id": 0}},
+        {"decoder_start_token_id": [[1]]},
+    ],
+)
+def test_a_setting_of_generation_of_the_wrong_kind_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+    folder = changed("marian", tmp_path / "theirs", generation=settings)
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        import_huggingface(folder, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
 def test_settings_of_generation_are_honoured(tmp_path: Path) -> None:
     pad = case("marian").folder.config.model.pad_id
     settings = {

@@ -73,26 +73,35 @@ _HARMLESS = frozenset(
         "decoder_start_token_id",
     ]
 )
-_HONOURED = [
-    "num_beams",
-    "length_penalty",
-    "early_stopping",
-    "do_sample",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "no_repeat_ngram_size",
-    "max_length",
-    "max_new_tokens",
-    "min_length",
-    "min_new_tokens",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "bad_words_ids",
-    "suppress_tokens",
-]
+# Settings that are honoured, and their kinds; each may be null too.
+_NUMBER, _COUNT, _FLAG, _LIST = (float, int), (int,), (bool,), (list,)
+_HONOURED: dict[str, tuple[type, ...]] = {
+    "num_beams": _COUNT,
+    "length_penalty": _NUMBER,
+    "early_stopping": (bool, str),
+    "do_sample": _FLAG,
+    "temperature": _NUMBER,
+    "top_k": _COUNT,
+    "top_p": _NUMBER,
+    "min_p": _NUMBER,
+    "repetition_penalty": _NUMBER,
+    "no_repeat_ngram_size": _COUNT,
+    "max_length": _COUNT,
+    "max_new_tokens": _COUNT,
+    "min_length": _COUNT,
+    "min_new_tokens": _COUNT,
+    "forced_bos_token_id": _COUNT,
+    "forced_eos_token_id": (int, list),
+    "bad_words_ids": _LIST,
+    "suppress_tokens": _LIST,
+}
+_KIND_NAMES: dict[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    str: '"never"',
+}
 GENERATION_FIELDS = frozenset([*_OFF, *_HARMLESS, *_HONOURED])
 
 
@@ -108,8 +117,9 @@ def read_generation(
         never_made: Ids that are never made here; settings that forbid them, and no others, are honoured.
 
     Raises:
-        ConfigError: A setting that chooses other tokens, and is not built here.
+        ConfigError: A setting that chooses other tokens, and is not built here, or one of the wrong kind.
     """
+    _require_kinds(values)
     fields, notes = Fields(values), list[str]()
     for name, off in _OFF.items():
         fields.require(name, *off, reason="It chooses other tokens.")
@@ -139,11 +149,23 @@ def read_generation(
     return GenerationConfig(**settings), notes
 
 
+def _require_kinds(values: Mapping[str, Any]) -> None:
+    for name, kinds in _HONOURED.items():
+        value = values.get(name)
+        # type() and not isinstance: true is no number
+        if value is not None and type(value) not in kinds:
+            raise ConfigError(
+                f"{name}={value!r} is of the wrong kind.",
+                f"{' or '.join(_KIND_NAMES[kind] for kind in kinds).capitalize()} was expected, or null.",
+                f"Correct {name} in generation_config.json (or config.json, where there is none).",
+            )
+
+
 def _check_forbidden(fields: Fields, never_made: Collection[int]) -> None:
     for name in ("bad_words_ids", "suppress_tokens"):
         for words in fields.take(name) or []:
             ids = words if isinstance(words, list) else [words]
-            if len(ids) != 1 or ids[0] not in never_made:
+            if len(ids) != 1 or type(ids[0]) is not int or ids[0] not in never_made:
                 raise ConfigError(
                     f"{name} forbids {ids}.",
                     "Here padding, start, unknown and mask are never made, and no list of further words is built.",

@@ -223,14 +223,14 @@ def _require_padding(pad: int | None, eos: int, special: Mapping[str, int | None
 def _one_id(values: Mapping[str, Any], tokenizer: ImportedTokenizer, name: str, default: int | None) -> int | None:
     """The id of a role as the config gives it, else the default; it must not be an id that texts have."""
     given = values.get(name)
-    ids = set(given) if isinstance(given, list) else {given}
-    if len(ids) != 1 or not all(each is None or isinstance(each, int) for each in ids):
+    ids = given if isinstance(given, list) else [given]
+    if not all(each is None or type(each) is int for each in ids) or len(set(ids)) != 1:
         raise ConfigError(
             f"{name}={given!r} does not name one token.",
             "Here one token has each role.",
             "Keep the right one (of several ends, the one that ends texts) in generation_config.json and config.json.",
         )
-    value = ids.pop()
+    value = ids[0]
     if value is None or value < 0:
         return default
     if value < tokenizer.vocab_size and value not in tokenizer.special_ids:
