@@ -40,7 +40,7 @@ def explained(path: Path) -> Iterator[None]:
         raise GlassformerError(
             f"{path} could not be written ({getattr(error, 'strerror', None) or error}).",
             "What was saved before is untouched.",
-            "Make room or choose another folder, then go on with --resume.",
+            "Make room or choose another folder, then repeat the command (a training run with --resume).",
         ) from error
 
 
