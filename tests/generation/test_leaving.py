@@ -2,57 +2,69 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 
 from glassformer.config import GenerationConfig
-from glassformer.generation.hypothesis import Hypothesis
-from glassformer.generation.search import generate, generate_items, generate_steps
+from glassformer.generation.beam import BeamSearch
+from glassformer.generation.search import begin_search, generate
 from tasks.small_models import make_translator
 
 TEXTS = ["the cat", "a fish and a bird", "we eat bread", "the dog"]
+LIMITS = [3, 9, 9, 6]
 
 
-def ids_of(hypotheses: list[Hypothesis]) -> list[list[int]]:
-    return [hypothesis.ids for hypothesis in hypotheses]
+def begun(settings: GenerationConfig) -> Any:
+    model = make_translator()
+    arguments = {"items": range(4), "eos_ids": [model.tokenizer.eos_id], "max_new_tokens": LIMITS}
+    return begin_search(*model.decoding(model.source_ids(TEXTS), LIMITS), settings, **arguments)  # type: ignore[arg-type]
 
 
-def test_beam_search_gives_each_item_when_it_is_done_and_drops_the_unwanted() -> None:
-    model, settings = make_translator(), GenerationConfig(beam_size=3)
-    limits = [3, 9, 9, 6]
-    common = {"eos_ids": [model.tokenizer.eos_id], "max_new_tokens": torch.tensor(limits)}
-    sources = model.source_ids(TEXTS)
-    expected = generate(*model.decoding(sources, limits), settings, **common)
-    for i, found in generate_items(*model.decoding(sources, limits), settings, **common):
-        assert found == expected[i]
-    asked: list[int] = []
+@torch.no_grad()
+def run(search: Any, leaves: dict[int, int]) -> dict[int, list[list[int]]]:
+    """The ids that are made of each item; item i leaves after `leaves[i]` steps."""
+    found: dict[int, list[list[int]]] = {}
+    n_steps = 0
+    while not search.is_done:
+        n_steps += 1
+        for made in search.step():
+            if isinstance(search, BeamSearch):
+                item, hypotheses = made
+                found[item] = [hypothesis.ids for hypothesis in hypotheses]
+            else:
+                found.setdefault(made.item, [[]])[0].append(made.token)
+        search.drop(lambda item, n=n_steps: leaves.get(item, 99) > n)  # type: ignore[misc]
+        if isinstance(search, BeamSearch):
+            assert set(search.pools.of) == set(search.items)  # nothing of an item is kept
+    return found
 
-    def is_wanted(item: int) -> bool:
-        asked.append(item)
-        return item != 1 or asked.count(1) < 3
 
-    made = dict(generate_items(*model.decoding(sources, limits), settings, is_wanted=is_wanted, **common))
-    assert asked.count(1) == 3  # at the third step it left
-    assert {i: ids_of(found) for i, found in made.items()} == {i: ids_of(expected[i]) for i in (0, 2, 3)}
-    assert list(generate_items(*model.decoding(sources, limits), settings, is_wanted=lambda i: False, **common)) == []
+@pytest.mark.parametrize("changes", [{"beam_size": 1}, {"beam_size": 3}, {"beam_size": 1, "do_sample": True}])
+def test_who_leaves_is_gone_and_the_others_go_on(changes: dict[str, Any]) -> None:
+    settings = GenerationConfig(**changes)
+    model = make_translator()
+    whole = generate(
+        *model.decoding(model.source_ids(TEXTS), LIMITS),
+        settings,
+        eos_ids=[model.tokenizer.eos_id],
+        max_new_tokens=torch.tensor(LIMITS),
+    )
+    expected = {i: [hypothesis.ids for hypothesis in hypotheses] for i, hypotheses in enumerate(whole)}
+    assert len(expected[1][0]) > 2 and len(expected[2][0]) > 3
+    assert run(begun(settings), {}) == expected
+    left = run(begun(settings), {1: 2, 2: 3})
+    assert [left[0], left[3]] == [expected[0], expected[3]]
+    is_by_token = settings.beam_size == 1
+    assert left.get(2) == ([expected[2][0][:3]] if is_by_token else None)
+    assert run(begun(settings), dict.fromkeys(range(4), 1)).keys() == (expected.keys() if is_by_token else set())
 
 
-def test_token_by_token_too() -> None:
-    model, settings = make_translator(), GenerationConfig(beam_size=1)
-    limits = [4, 9, 9, 6]
-    common = {"eos_ids": [model.tokenizer.eos_id], "max_new_tokens": torch.tensor(limits)}
-    sources = model.source_ids(TEXTS)
-
-    def tokens(**options: object) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {i: [] for i in range(4)}
-        for step in generate_steps(*model.decoding(sources, limits), settings, **common, **options):  # type: ignore[arg-type]
-            for made in step:
-                found[made.row].append(made.token)
-                seen[made.row] = len(found[made.row])
-        return found
-
-    seen: dict[int, int] = {}
-    whole = tokens()
-    assert len(whole[2]) > 3
-    left = tokens(is_wanted=lambda i: i != 2 or seen[2] < 3)
-    assert left[2] == whole[2][:3]
-    assert [left[i] for i in (0, 1, 3)] == [whole[i] for i in (0, 1, 3)]
+def test_all_may_leave_before_the_first_step() -> None:
+    search = begun(GenerationConfig(beam_size=3))
+    search.drop(lambda item: item == 2)
+    assert run(search, {}).keys() == {2}
+    search = begun(GenerationConfig(beam_size=1))
+    search.drop(lambda item: False)
+    assert search.is_done

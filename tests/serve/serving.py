@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +18,7 @@ from glassformer.config import GenerationConfig, ServeConfig
 from glassformer.generation.hypothesis import Hypothesis
 from glassformer.model import DecoderOnly, EncoderOnly
 from glassformer.serve.app import build_app
-from glassformer.serve.batcher import Done, Event, Item, Piece
+from glassformer.serve.items import Done, Event, Item, Piece
 from glassformer.serve.server import uvicorn_config
 from glassformer.serve.service import Service
 from glassformer.tasks import Embedder, Translator
@@ -51,22 +51,39 @@ class SlowEngine:
     def __init__(self, step_s: float = 0.02) -> None:
         self.step_s, self.n_steps = step_s, 0
 
-    def run(self, items: Sequence[Item], is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Event]]:
-        left = dict(enumerate(items))
-        length = 0
-        while left:
-            time.sleep(self.step_s)
-            self.n_steps += 1
-            length += 1
-            for i, item in list(left.items()):
-                if not is_wanted(i):
-                    del left[i]
-                    continue
-                yield i, Piece("x", 5, -1.0)
-                if length == item.limit:
-                    del left[i]
-                    made = {"item": i, "ids": [5] * length, "token_log_probs": [-1.0] * length}
-                    yield i, Done([Hypothesis(**made, log_prob=-length, score=-1.0, finish_reason="length")])
+    def begin(self, items: Mapping[int, Item]) -> SlowBatch:
+        return SlowBatch(self, items)
+
+
+class SlowBatch:
+    def __init__(self, engine: SlowEngine, items: Mapping[int, Item]) -> None:
+        self.engine, self.items, self.lengths = engine, dict(items), dict.fromkeys(items, 0)
+
+    @property
+    def is_done(self) -> bool:
+        return not self.items
+
+    def step(self, is_wanted: Callable[[int], bool]) -> list[tuple[int, Event]]:
+        self.items = {number: item for number, item in self.items.items() if is_wanted(number)}
+        if not self.items:
+            return []
+        time.sleep(self.engine.step_s)
+        self.engine.n_steps += 1
+        events: list[tuple[int, Event]] = []
+        for number, item in list(self.items.items()):
+            self.lengths[number] += 1
+            length = self.lengths[number]
+            events.append((number, Piece("x", 5, -1.0)))
+            if length == item.limit:
+                del self.items[number]
+                made = {"item": number, "ids": [5] * length, "token_log_probs": [-1.0] * length}
+                hypothesis = Hypothesis(**made, log_prob=-length, score=-1.0, finish_reason="length")
+                events.append((number, Done([hypothesis])))
+        return events
+
+    def join(self, other: SlowBatch) -> None:
+        self.items |= other.items
+        self.lengths |= other.lengths
 
 
 @dataclass

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from glassformer.config import GenerationConfig
-from glassformer.serve.batcher import Batcher, Done, Event, Item, Job, Piece
+from glassformer.serve.batcher import Batcher
+from glassformer.serve.items import Done, Event, Item, Job, Piece
 from glassformer.serve.refusal import Refusal
 from serve.serving import SlowEngine
 
@@ -17,20 +18,41 @@ GREEDY = GenerationConfig(beam_size=1)
 
 
 class Log:
-    """An engine that notes its batches; an item whose first id is 13 fails after two pieces of each item."""
+    """An engine that notes what is begun together. Each item takes `limit` steps, and gives a piece at all but its
+    last; one whose first id is 13 makes its batch fail at the third step."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
 
-    def run(self, items: Sequence[Item], is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Event]]:
-        self.batches.append([item.ids[0] for item in items])
-        for piece in "ab":
-            for i in range(len(items)):
-                yield i, Piece(piece, 0, 0.0)
-        if any(item.ids[0] == 13 for item in items):
-            raise ValueError("unlucky")
-        for i, item in enumerate(items):
-            yield i, Done(-item.ids[0])
+    def begin(self, items: Mapping[int, Item]) -> LogBatch:
+        self.batches.append([item.ids[0] for item in items.values()])
+        return LogBatch(items)
+
+
+class LogBatch:
+    def __init__(self, items: Mapping[int, Item]) -> None:
+        self.items, self.steps = dict(items), dict.fromkeys(items, 0)
+
+    @property
+    def is_done(self) -> bool:
+        return not self.items
+
+    def step(self, is_wanted: Callable[[int], bool]) -> list[tuple[int, Event]]:
+        events: list[tuple[int, Event]] = []
+        for number, item in list(self.items.items()):
+            self.steps[number] += 1
+            if item.ids[0] == 13 and self.steps[number] == 3:
+                raise ValueError("unlucky")
+            if self.steps[number] == item.limit:
+                del self.items[number]
+                events.append((number, Done(-item.ids[0])))
+            else:
+                events.append((number, Piece("abc"[self.steps[number] - 1], 0, 0.0)))
+        return events
+
+    def join(self, other: LogBatch) -> None:
+        self.items |= other.items
+        self.steps |= other.steps
 
 
 class Silent:
@@ -39,8 +61,8 @@ class Silent:
     def step(self, n_waiting: int, n_running: int) -> None: ...
 
 
-def item(id_: int, size: int = 1, **settings: Any) -> Item:
-    return Item(ids=[id_], size=size, settings=GenerationConfig(**({"beam_size": 1} | settings)), limit=5)
+def item(id_: int, size: int = 1, limit: int = 1, **settings: Any) -> Item:
+    return Item(ids=[id_], size=size, settings=GenerationConfig(**({"beam_size": 1} | settings)), limit=limit)
 
 
 def batcher(engine: Any, **changes: Any) -> Batcher:
@@ -81,11 +103,11 @@ def test_one_job_has_its_share_of_a_batch_and_no_more() -> None:
     assert [len(batch) for batch in engine.batches] == [33, 8] and 1 in engine.batches[0]
 
 
-def test_other_settings_are_another_batch_and_nobody_waits_for_ever() -> None:
+def test_other_settings_are_another_batch_beside_it() -> None:
     engine = Log()
 
     async def main() -> None:
-        queue = batcher(engine)
+        queue = batcher(engine, batch_tokens=5)
         jobs = [queue.submit([item(i)]) for i in (1, 2)]
         jobs += [queue.submit([item(3, top_k=7)]), queue.submit([item(4)]), queue.submit([item(5, top_k=7)])]
         await asyncio.gather(*map(result, jobs))
@@ -119,7 +141,7 @@ def test_a_failing_item_hurts_nobody_else_and_no_piece_comes_twice() -> None:
 
     async def main() -> list[Any]:
         queue = batcher(engine)
-        jobs = [queue.submit([item(i)]) for i in (1, 13, 2)]
+        jobs = [queue.submit([item(i, limit=3)]) for i in (1, 13, 2)]
         found = await asyncio.gather(*map(events, jobs), return_exceptions=True)
         after = await result(queue.submit([item(3)]))  # and the next request is served
         queue.close()
@@ -136,7 +158,7 @@ def test_what_nobody_waits_for_ends_within_a_step() -> None:
 
     async def main() -> tuple[int, list[Any]]:
         queue = batcher(engine, batch_tokens=100)
-        stays = queue.submit([item(1)])
+        stays = queue.submit([item(1, limit=5)])
         with queue.submit([Item(ids=[2], size=1, settings=GREEDY, limit=500)]) as leaves:
             async for _ in leaves.events():
                 break
@@ -166,3 +188,24 @@ def test_a_full_queue_says_so_and_those_who_left_make_room() -> None:
         queue.close()
 
     asyncio.run(main())
+
+
+def test_a_short_request_joins_a_long_document_that_runs() -> None:
+    """And is answered long before it; the document goes on as if nothing were."""
+    engine = SlowEngine(step_s=0.01)
+
+    async def main() -> tuple[int, list[Any], list[Any]]:
+        queue = batcher(engine, batch_tokens=10_000, wait_s=0)
+        document = queue.submit([item(i, limit=60) for i in range(40)])
+        while engine.n_steps < 3:
+            await asyncio.sleep(0.001)
+        before = engine.n_steps
+        short = await result(queue.submit([item(1, limit=4)]))
+        n_steps = engine.n_steps - before
+        long = await result(document)
+        queue.close()
+        return n_steps, short, long
+
+    n_steps, short, long = asyncio.run(main())
+    assert n_steps <= 16 and len(short[0][0].ids) == 4
+    assert [len(hypotheses[0].ids) for hypotheses in long] == [60] * 40

@@ -17,19 +17,24 @@ Ties: of equal sums the hypothesis that stood higher a step before comes first; 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.generation.decoding import Decoding, is_identity, log_probs_of
+from glassformer.generation.decoding import Decoding, log_probs_of
 from glassformer.generation.guard import check_logits, no_token_left
 from glassformer.generation.hypothesis import FinishReason, Hypothesis, LengthPenalty
-from glassformer.generation.processors import EosStop
+from glassformer.generation.running import RunningSearch, aligned
 from glassformer.generation.terms import Terms
 
-__all__ = ["beam_search"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["BeamSearch"]
 
 
 @dataclass
@@ -43,53 +48,128 @@ class _Candidates:
     n_ending: int  # E
 
 
-class _Beams:
-    """The live hypotheses of A items, W each, best first: row a * W + w. An empty place has a total of -inf."""
+class BeamSearch(RunningSearch):
+    """Finds the best outputs of A items, W live hypotheses each, best first: row a * W + w.
 
-    def __init__(self, items: Sequence[int], device: torch.device) -> None:
-        self.items = list(items)
-        self.ids = torch.empty(len(items), 0, dtype=torch.int64, device=device)  # [A * W, t]
-        self.log_probs = torch.empty(len(items), 0, device=device)  # float32 [A * W, t]
-        self.totals = torch.zeros(len(items), 1, dtype=torch.float64, device=device)  # [A, W]
+    Args:
+        decoding: A rows, one for each item, after their prefill.
+        logits: [A, V] of the first new token.
+        terms: Rules, ends and score; every row is another item.
+        beam_size: Live hypotheses of an item, from its second step on.
+        n_best: Hypotheses of a result.
 
-    def candidates(self, logits: Tensor, beam_size: int, eos: EosStop) -> _Candidates:
+    Attributes:
+        log_probs: float32 [A * W, t], those of `ids`.
+        totals: float64 [A, W], their sums. An empty place has -inf.
+
+    Cost: a step takes one top-(beam_size + end tokens) and one sum of exponentials over [rows, V], and a number of
+    small operations that does not depend on the batch.
+    """
+
+    def __init__(self, decoding: Decoding, logits: Tensor, terms: Terms, *, beam_size: int, n_best: int) -> None:
+        super().__init__(decoding, logits, terms)
+        self.beam_size = beam_size
+        self.log_probs = torch.empty(len(logits), 0, device=logits.device)
+        self.totals = torch.zeros(len(logits), 1, dtype=torch.float64, device=logits.device)
+        self.pools = _Pools(self.items, n_best, terms.penalty)
+
+    def step(self) -> list[tuple[int, list[Hypothesis]]]:
+        """Makes the next token of each hypothesis; returns the items that are done.
+
+        Each with up to `n_best` different hypotheses, scores non-increasing.
+
+        Raises:
+            GenerationError: Logits are not finite, or the rules leave an item no token.
+        """
+        logits = self._next_logits()
+        check_logits(logits, self.items, may_be_empty=True)
+        candidates = self._candidates(logits)
+        totals = candidates.totals.tolist()  # with the hypotheses taken, all that a step moves to Python
+        self.lengths = [length + 1 for length in self.lengths]
+        limit = self.terms.limit
+        is_cut = limit(self.lengths)
+        self._take(candidates, totals, is_cut)
+        keep = [
+            a
+            for a, (item, length) in enumerate(zip(self.items, self.lengths, strict=True))
+            if not is_cut[a] and not self.pools.is_final(item, totals[a][candidates.n_ending], length, limit.limits[a])
+        ]
+        done = sorted(set(self.items) - {self.items[a] for a in keep})
+        self._advance(candidates, keep)
+        return [(item, self.pools.pop(item)) for item in done]
+
+    def join(self, other: Self) -> None:
+        super().join(other)
+        self.log_probs = aligned(self.log_probs, other.log_probs, fill=0.0)
+        self.totals = torch.cat([self.totals, other.totals])
+        self.pools.of |= other.pools.of
+
+    def _candidates(self, logits: Tensor) -> _Candidates:
         """Extends each hypothesis by its best tokens, and orders what comes of an item."""
         n_items, width = self.totals.shape
         # No more of one row can be taken than beam_size tokens and every end token.
-        per_row = min(beam_size + len(eos.ids), logits.shape[1])
-        best, tokens = logits.topk(per_row, dim=1)
+        per_row = self.beam_size + len(self.terms.eos.ids)
+        best, tokens = logits.topk(min(per_row, logits.shape[1]), dim=1)
         log_probs = log_probs_of(best, logits)
         log_probs = log_probs.masked_fill(log_probs.isnan(), -torch.inf)  # a row without any token
+        missing = (0, per_row - tokens.shape[1])  # of a tiny vocabulary
+        tokens, log_probs = F.pad(tokens, missing), F.pad(log_probs, missing, value=-torch.inf)
         totals, order = _descending((self.totals.view(-1, 1) + log_probs).view(n_items, width * per_row))
-        is_eos = eos(tokens).view(n_items, -1).gather(1, order)
-        ending = totals.masked_fill(~is_eos, -torch.inf)[:, :beam_size]
+        is_eos = self.terms.eos(tokens).view(n_items, -1).gather(1, order)
+        ending = totals.masked_fill(~is_eos, -torch.inf)[:, : self.beam_size]
         living, places = _descending(totals.masked_fill(is_eos, -torch.inf))
-        chosen = torch.cat([order[:, :beam_size], order.gather(1, places[:, :beam_size])], 1)  # [A, E + W]
+        chosen = torch.cat([order[:, : self.beam_size], order.gather(1, places[:, : self.beam_size])], 1)  # [A, E + W]
         return _Candidates(
             rows=torch.arange(n_items, device=order.device)[:, None] * width + chosen // per_row,
             tokens=tokens.view(n_items, -1).gather(1, chosen),
             log_probs=log_probs.view(n_items, -1).gather(1, chosen),
-            totals=torch.cat([ending, living[:, :beam_size]], 1),
+            totals=torch.cat([ending, living[:, : self.beam_size]], 1),
             n_ending=ending.shape[1],
         )
 
-    def extended(self, candidates: _Candidates, at: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def _extended(self, candidates: _Candidates, at: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Returns rows [N], ids [N, t + 1] and log-probabilities [N, t + 1] of the candidates at (a, column)."""
         rows = candidates.rows[at]
         ids = torch.cat([self.ids[rows], candidates.tokens[at][:, None]], 1)
         return rows, ids, torch.cat([self.log_probs[rows], candidates.log_probs[at][:, None]], 1)
 
-    def advance(self, candidates: _Candidates, keep: Sequence[int]) -> Tensor:
-        """Goes on with the living candidates of the kept items; returns the old row of each new one."""
-        kept = torch.tensor(keep, device=self.ids.device)
-        self.items = [self.items[a] for a in keep]
+    def _take(self, candidates: _Candidates, totals: list[list[float]], is_cut: list[bool]) -> None:
+        """Takes the candidates that end, and of items at their limit the living ones too."""
+        n_ending = candidates.n_ending
+        taken = [
+            (a, column)
+            for a, item in enumerate(self.items)
+            for column, total in enumerate(totals[a] if is_cut[a] else totals[a][:n_ending])
+            if self.pools.welcomes(item, total, self.lengths[a])
+        ]
+        if not taken:
+            return
+        places, columns = torch.tensor(taken, device=self.ids.device).unbind(1)
+        _, ids, log_probs = self._extended(candidates, (places, columns))
+        for (a, column), tokens, parts in zip(taken, ids.tolist(), log_probs.tolist(), strict=True):
+            start = len(tokens) - self.lengths[a]
+            reason: FinishReason = "eos" if column < n_ending else "length"
+            self.pools.take(self.items[a], tokens[start:], parts[start:], reason)
+
+    def _advance(self, candidates: _Candidates, keep: list[int]) -> None:
+        """Goes on with the living candidates of the kept items."""
+        kept = torch.tensor(keep, dtype=torch.int64, device=self.ids.device)
         self.totals = candidates.totals[kept, candidates.n_ending :]
         width = self.totals.shape[1]
         columns = candidates.n_ending + torch.arange(width, device=kept.device)
-        rows, self.ids, self.log_probs = self.extended(
-            candidates, (kept.repeat_interleave(width), columns.repeat(len(keep)))
-        )
-        return rows
+        rows, ids, log_probs = self._extended(candidates, (kept.repeat_interleave(width), columns.repeat(len(keep))))
+        self._select(keep, rows)
+        self.ids, self.log_probs = self._newest(ids), self._newest(log_probs)
+
+    def _keep(self, keep: list[int]) -> None:
+        kept = torch.tensor(keep, dtype=torch.int64, device=self.ids.device)
+        width = self.totals.shape[1]
+        rows = (kept[:, None] * width + torch.arange(width, device=kept.device)).flatten()
+        for item in set(self.items) - {self.items[place] for place in keep}:
+            del self.pools.of[item]
+        self._select(keep, rows)
+        self.totals = self.totals[kept]
+        self.ids, self.log_probs = self._newest(self.ids[rows]), self._newest(self.log_probs[rows])
 
 
 def _descending(totals: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,79 +188,21 @@ class _Pools:
         pool = self.of[item]
         return pool[-1].score if len(pool) == self.n_best else -math.inf
 
-    def take(self, beams: _Beams, candidates: _Candidates, totals: list[list[float]], is_cut: list[bool]) -> None:
-        """Takes the candidates that end, and of items at their limit the living ones too."""
-        length, n_ending = beams.ids.shape[1] + 1, candidates.n_ending
-        taken = [
-            (a, column)
-            for a, item in enumerate(beams.items)
-            for column, total in enumerate(totals[a] if is_cut[a] else totals[a][:n_ending])
-            if total / self.penalty(length) > self.worst_score(item)
-        ]
-        if not taken:
-            return
-        places, columns = torch.tensor(taken, device=beams.ids.device).unbind(1)
-        _, ids, log_probs = beams.extended(candidates, (places, columns))
-        for (a, column), tokens, parts in zip(taken, ids.tolist(), log_probs.tolist(), strict=True):
-            item = beams.items[a]
-            reason: FinishReason = "eos" if column < n_ending else "length"
-            pool = [*self.of[item], Hypothesis.of(item, tokens, parts, reason, self.penalty)]
-            self.of[item] = sorted(pool, key=lambda hypothesis: -hypothesis.score)[: self.n_best]
+    def welcomes(self, item: int, total: float, length: int) -> bool:
+        """Whether a hypothesis is among the best so far."""
+        return total / self.penalty(length) > self.worst_score(item)
 
-    def best(self, item: int) -> list[Hypothesis]:
+    def take(self, item: int, tokens: list[int], log_probs: list[float], reason: FinishReason) -> None:
+        """Adds a hypothesis; the worst one leaves."""
+        pool = [*self.of[item], Hypothesis.of(item, tokens, log_probs, reason, self.penalty)]
+        self.of[item] = sorted(pool, key=lambda hypothesis: -hypothesis.score)[: self.n_best]
+
+    def pop(self, item: int) -> list[Hypothesis]:
         """Returns the hypotheses of an item that is done."""
         if not self.of[item]:
             raise no_token_left(item)
-        return self.of[item]
+        return self.of.pop(item)
 
     def is_final(self, item: int, best_total: float, length: int, limit: int) -> bool:
         """Whether no live hypothesis, the best of which has `best_total`, can still get in."""
         return self.penalty.best_score(best_total, length, limit) <= self.worst_score(item)
-
-
-def beam_search(
-    decoding: Decoding, logits: Tensor, terms: Terms, *, beam_size: int, n_best: int
-) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Finds the best outputs of each item.
-
-    Args:
-        decoding: A rows, one for each item, after their prefill.
-        logits: [A, V] of the first new token.
-        terms: Rules, ends and score; every row is another item.
-
-    Yields:
-        Each item as soon as it is done, with up to `n_best` different hypotheses, scores non-increasing. An item that
-        nobody wants any more leaves without.
-
-    Raises:
-        GenerationError: Logits are not finite, or the rules leave an item no token.
-
-    Cost: a step takes one top-(beam_size + end tokens) and one sum of exponentials over [rows, V], and a number of
-    small operations that does not depend on the batch.
-    """
-    rules, limit = terms.rules, terms.limit
-    beams, pools = _Beams(terms.items, logits.device), _Pools(terms.items, n_best, terms.penalty)
-    while True:
-        logits = rules(beams.ids, logits)
-        check_logits(logits, beams.items, may_be_empty=True)
-        candidates = beams.candidates(logits, beam_size, terms.eos)
-        totals = candidates.totals.tolist()  # with the hypotheses taken, all that a step moves to Python
-        length = beams.ids.shape[1] + 1
-        is_cut = limit(length)
-        pools.take(beams, candidates, totals, is_cut)
-        keep = [
-            a
-            for a, item in enumerate(beams.items)
-            if not is_cut[a] and not pools.is_final(item, totals[a][candidates.n_ending], length, limit.limits[a])
-        ]
-        for item in sorted(set(beams.items) - {beams.items[a] for a in keep}):
-            yield item, pools.best(item)
-        keep = [a for a in keep if terms.wants(beams.items[a])]
-        if not keep:
-            return
-        rows = beams.advance(candidates, keep)
-        if not is_identity(rows, len(logits)):
-            decoding.select(rows)
-            rules.select(rows)
-        limit.select(keep)
-        logits = decoding.step(beams.ids[:, -1])

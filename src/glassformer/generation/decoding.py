@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-__all__ = ["Decoding", "is_identity", "log_probs_of"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Decoding", "JoinableDecoding", "is_identity", "log_probs_of"]
 
 
 class Decoding(Protocol):
@@ -23,6 +26,15 @@ class Decoding(Protocol):
 
     def select(self, rows: Tensor) -> None:
         """New row i continues old row `rows[i]` (int64 [R']): reorders, drops and multiplies rows."""
+        ...
+
+
+@runtime_checkable
+class JoinableDecoding(Decoding, Protocol):
+    """A decoding whose rows may have come at different times."""
+
+    def join(self, other: Self) -> None:
+        """The rows of another one, of the same model, follow."""
         ...
 
 

@@ -1,25 +1,29 @@
 """Logits rules and stop rules: small objects that the decoding loops call at each step.
 
-A rule maps (history, logits) to logits. `history` int64 [R, t] holds the tokens made so far, without the prefix;
-`logits` float32 [R, V] belongs to the rule, which may write in place. A setting is one number for all rows, or a
-tensor [R] with a number for each. When rows are reordered, dropped or multiplied, `select` is called, so that settings
-and memory follow.
+A rule maps (history, logits) to logits. `history` int64 [R, t] holds the tokens made so far, without the prefix; rows
+that began later have NOTHING before their first token. `logits` float32 [R, V] belongs to the rule, which may write in
+place. A setting is one number for all rows, or a tensor [R] with a number for each. When rows are reordered, dropped
+or multiplied, `select` is called, and when others join them `join`, so that settings and memory follow.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = [
-    "EosStop",
+    "NOTHING",
     "Forbid",
     "ForcedEnd",
     "ForcedPrefix",
-    "LengthStop",
     "MinLength",
     "MinP",
     "NoRepeatNGram",
@@ -29,7 +33,15 @@ __all__ = [
     "Temperature",
     "TopK",
     "TopP",
+    "n_made",
 ]
+
+NOTHING = -1  # stands in a history where its row had not begun
+
+
+def n_made(history: Tensor) -> Tensor:
+    """The number of tokens that each row has made: int64 [R, t] -> [R, 1]."""
+    return (history != NOTHING).sum(1, keepdim=True)
 
 
 class Rule:
@@ -41,6 +53,9 @@ class Rule:
 
     def select(self, rows: Tensor) -> None:
         """New row i continues old row `rows[i]`."""
+
+    def join(self, other: Self, n_rows: int, n_other: int) -> None:
+        """After the `n_rows` rows of this rule come the `n_other` rows of another, made from the same settings."""
 
 
 class Rules(Rule):
@@ -59,6 +74,10 @@ class Rules(Rule):
         for rule in self.rules:
             rule.select(rows)
 
+    def join(self, other: Self, n_rows: int, n_other: int) -> None:
+        for mine, its in zip(self.rules, other.rules, strict=True):
+            mine.join(its, n_rows, n_other)
+
 
 class RowRule(Rule):
     """A rule with one number, the same for all rows (kept as [1, 1]) or one for each (kept as [R, 1])."""
@@ -69,6 +88,11 @@ class RowRule(Rule):
     def select(self, rows: Tensor) -> None:
         if len(self.setting) > 1:
             self.setting = self.setting.to(rows.device)[rows]
+
+    def join(self, other: Self, n_rows: int, n_other: int) -> None:
+        if len(self.setting) == len(other.setting) == 1 and torch.equal(self.setting, other.setting):
+            return
+        self.setting = torch.cat([self.setting.expand(n_rows, 1), other.setting.expand(n_other, 1)])
 
 
 class Forbid(Rule):
@@ -90,7 +114,7 @@ class MinLength(RowRule):
 
     def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
         eos_ids = self.eos_ids.to(logits.device)
-        is_short = history.shape[1] < self.setting.to(logits.device)
+        is_short = n_made(history) < self.setting.to(logits.device)
         return logits.index_copy_(1, eos_ids, logits[:, eos_ids].masked_fill(is_short, -math.inf))
 
 
@@ -106,15 +130,20 @@ class ForcedPrefix(Rule):
         self.tokens = torch.tensor([[*row, *[-1] * (width - len(row))] for row in tokens], dtype=torch.int64)
 
     def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
-        step = history.shape[1]
-        if step >= self.tokens.shape[1]:
+        step, width = n_made(history), self.tokens.shape[1]
+        if bool((step >= width).all()):
             return logits
-        token = self.tokens[:, step : step + 1].to(logits.device)
+        token = self.tokens.to(logits.device).gather(1, step.clamp_max(width - 1)).masked_fill(step >= width, -1)
         only = torch.full_like(logits, -math.inf).scatter_(1, token.clamp_min(0), 0.0)
         return torch.where(token >= 0, only, logits)
 
     def select(self, rows: Tensor) -> None:
         self.tokens = self.tokens.to(rows.device)[rows]
+
+    def join(self, other: Self, n_rows: int, n_other: int) -> None:
+        parts = (self.tokens, other.tokens)
+        width = max(part.shape[1] for part in parts)
+        self.tokens = torch.cat([F.pad(part, (0, width - part.shape[1]), value=-1) for part in parts])
 
 
 class ForcedEnd(RowRule):
@@ -125,7 +154,7 @@ class ForcedEnd(RowRule):
         self.eos_id = eos_id
 
     def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
-        is_last = self.setting.to(logits.device) == history.shape[1] + 1
+        is_last = self.setting.to(logits.device) == n_made(history) + 1
         only = torch.full_like(logits[:1], -math.inf)
         only[:, self.eos_id] = 0.0
         return torch.where(is_last, only, logits)
@@ -138,6 +167,7 @@ class RepetitionPenalty(RowRule):
     """
 
     def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
+        history = torch.where(history == NOTHING, history[:, -1:], history)  # to write a token twice changes nothing
         penalty, seen = self.setting.to(logits.device), logits.gather(1, history)
         return logits.scatter_(1, history, torch.where(seen > 0, seen / penalty, seen * penalty))
 
@@ -151,15 +181,18 @@ class NoRepeatNGram(Rule):
 
     def __init__(self, size: int, n_rows: int) -> None:
         self.size = size
-        self.n_seen = 0
+        self.n_seen = [0] * n_rows  # tokens of each row that are in its memory
         self.tails: list[tuple[int, ...]] = [()] * n_rows
         self.followers: list[dict[tuple[int, ...], tuple[int, ...]]] = [{} for _ in range(n_rows)]
 
     def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
-        for row, tokens in enumerate(history[:, self.n_seen :].tolist()):
-            for token in tokens:
+        counts: list[int] = n_made(history)[:, 0].tolist()
+        n_new = [count - seen for count, seen in zip(counts, self.n_seen, strict=True)]
+        newest = history[:, history.shape[1] - max(n_new) :].tolist()
+        for row, (tokens, n) in enumerate(zip(newest, n_new, strict=True)):
+            for token in tokens[len(tokens) - n :]:
                 self._add(row, token)
-        self.n_seen = history.shape[1]
+        self.n_seen = counts
         banned = [(row, token) for row, tail in enumerate(self.tails) for token in self.followers[row].get(tail, ())]
         if banned:
             rows, tokens = torch.tensor(banned, device=logits.device).unbind(1)
@@ -175,11 +208,17 @@ class NoRepeatNGram(Rule):
 
     def select(self, rows: Tensor) -> None:
         old, self.tails, self.followers = (self.tails, self.followers), [], []
+        self.n_seen = [self.n_seen[row] for row in rows.tolist()]
         is_taken: set[int] = set()
         for row in rows.tolist():
             self.tails.append(old[0][row])
             self.followers.append(dict(old[1][row]) if row in is_taken else old[1][row])  # only a twin needs a copy
             is_taken.add(row)
+
+    def join(self, other: Self, n_rows: int, n_other: int) -> None:
+        self.n_seen += other.n_seen
+        self.tails += other.tails
+        self.followers += other.followers
 
 
 class Temperature(RowRule):
@@ -244,29 +283,3 @@ class MinP(RowRule):
     def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
         threshold = logits.amax(dim=1, keepdim=True) + self.setting.to(logits.device).log()
         return logits.masked_fill_(logits < threshold, -math.inf)
-
-
-class EosStop:
-    """A row ends with any of the end tokens."""
-
-    def __init__(self, eos_ids: Sequence[int], device: torch.device) -> None:
-        self.ids = torch.tensor(sorted(set(eos_ids)), dtype=torch.int64, device=device)
-
-    def __call__(self, tokens: Tensor) -> Tensor:
-        """Returns for int64 tokens of any shape whether each ends its row."""
-        return torch.isin(tokens, self.ids)
-
-
-class LengthStop:
-    """A row is cut when it has as many new tokens as its own limit allows, whatever the other rows are."""
-
-    def __init__(self, limits: Sequence[int]) -> None:
-        self.limits = list(limits)
-
-    def __call__(self, length: int) -> list[bool]:
-        """Returns for each row whether `length` new tokens are its limit."""
-        return [length >= limit for limit in self.limits]
-
-    def select(self, rows: Sequence[int]) -> None:
-        """New row i continues old row `rows[i]`."""
-        self.limits = [self.limits[row] for row in rows]

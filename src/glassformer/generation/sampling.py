@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -12,11 +12,15 @@ from torch import Tensor
 
 from glassformer.generation.decoding import Decoding, log_probs_of
 from glassformer.generation.guard import check_logits
-from glassformer.generation.hypothesis import FinishReason, Hypothesis
+from glassformer.generation.hypothesis import FinishReason, Hypothesis, LengthPenalty
 from glassformer.generation.processors import Rules
+from glassformer.generation.running import RunningSearch
 from glassformer.generation.terms import Terms
 
-__all__ = ["Chooser", "Greedy", "Made", "Sampler", "decode_rows", "decode_steps"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Chooser", "Greedy", "Made", "RowSearch", "Sampler", "hypotheses_of"]
 
 
 class Chooser(Protocol):
@@ -30,6 +34,10 @@ class Chooser(Protocol):
         """New row i continues old row `rows[i]`."""
         ...
 
+    def join(self, other: Any, n_rows: int, n_other: int) -> None:
+        """After its `n_rows` rows come the `n_other` rows of another one of its kind."""
+        ...
+
 
 class Greedy:
     """The best token; of equal ones the lowest id."""
@@ -39,6 +47,9 @@ class Greedy:
 
     def select(self, rows: Tensor) -> None:
         """Nothing to keep by row."""
+
+    def join(self, other: Greedy, n_rows: int, n_other: int) -> None:
+        """Nothing either."""
 
 
 class Sampler:
@@ -70,18 +81,23 @@ class Sampler:
         self.filters.select(rows)
         self.streams = [self.streams[row] for row in rows.tolist()]
 
+    def join(self, other: Sampler, n_rows: int, n_other: int) -> None:
+        self.filters.join(other.filters, n_rows, n_other)
+        self.streams += other.streams
+
 
 @dataclass(frozen=True)
 class Made:
     """One token that was made."""
 
-    row: int  # of which row
+    row: int  # of which row, counted as the search began
+    item: int  # of which item
     token: int
     log_prob: float
     finish_reason: FinishReason | None  # why the row ends with it; None: it goes on
 
 
-def decode_steps(decoding: Decoding, logits: Tensor, terms: Terms, choose: Chooser) -> Iterator[list[Made]]:
+class RowSearch(RunningSearch):
     """Decodes each row until an end token, a stop string or its limit; rows that are done leave the batch.
 
     Args:
@@ -89,61 +105,74 @@ def decode_steps(decoding: Decoding, logits: Tensor, terms: Terms, choose: Choos
         logits: [R, V] of the first new token.
         terms: Rules, ends and score.
         choose: Takes the logits after the rules.
-
-    Yields:
-        At each step one token for each row that is not done yet. Stop asking, and nothing more is computed. A row
-        that nobody wants any more leaves without an end.
-
-    Raises:
-        GenerationError: Logits are not finite, or the rules leave no token.
     """
-    rows = list(range(len(logits)))  # first place of each row still in the batch
-    ids = torch.empty(len(rows), 0, dtype=torch.int64, device=logits.device)
-    while True:
-        logits = terms.rules(ids, logits)
-        check_logits(logits, [terms.items[row] for row in rows])
-        tokens = choose(ids, logits)
+
+    def __init__(self, decoding: Decoding, logits: Tensor, terms: Terms, choose: Chooser) -> None:
+        super().__init__(decoding, logits, terms)
+        self.rows = list(range(len(logits)))
+        self.choose = choose
+
+    def step(self) -> list[Made]:
+        """Makes one token for each row that is not done yet.
+
+        Raises:
+            GenerationError: Logits are not finite, or the rules leave no token.
+        """
+        logits = self._next_logits()
+        check_logits(logits, self.items)
+        tokens = self.choose(self.ids, logits)
         log_probs = log_probs_of(logits.gather(1, tokens[:, None]), logits)
-        ids = torch.cat([ids, tokens[:, None]], 1)
-        reasons = _finish_reasons(terms, rows, tokens, ids.shape[1])
-        yield [Made(*parts) for parts in zip(rows, tokens.tolist(), log_probs[:, 0].tolist(), reasons, strict=True)]
-        keep = [
-            place for place, reason in enumerate(reasons) if reason is None and terms.wants(terms.items[rows[place]])
+        self.lengths = [length + 1 for length in self.lengths]
+        reasons = self._finish_reasons(tokens)
+        made = [
+            Made(*parts)
+            for parts in zip(self.rows, self.items, tokens.tolist(), log_probs[:, 0].tolist(), reasons, strict=True)
         ]
-        if not keep:
+        keep = [place for place, reason in enumerate(reasons) if reason is None]
+        rows = torch.tensor(keep, dtype=torch.int64, device=tokens.device)
+        ids = torch.cat([self.ids, tokens[:, None]], 1)
+        self._keep(keep)
+        self.ids = self._newest(ids if len(keep) == len(ids) else ids[rows])
+        return made
+
+    def join(self, other: Self) -> None:
+        self.choose.join(other.choose, len(self.ids), len(other.ids))
+        super().join(other)
+        self.rows += other.rows
+
+    def _keep(self, keep: list[int]) -> None:
+        if len(keep) == len(self.rows):
             return
-        if len(keep) < len(rows):
-            kept = torch.tensor(keep, dtype=torch.int64, device=logits.device)
-            rows, ids = [rows[place] for place in keep], ids[kept]
-            terms.limit.select(keep)
-            for part in (decoding, terms.rules, choose):
-                part.select(kept)
-        logits = decoding.step(ids[:, -1])
+        rows = torch.tensor(keep, dtype=torch.int64, device=self.ids.device)
+        self.rows = [self.rows[place] for place in keep]
+        self._select(keep, rows)
+        self.choose.select(rows)
+        self.ids = self._newest(self.ids[rows])
+
+    def _finish_reasons(self, tokens: Tensor) -> list[FinishReason | None]:
+        """Why each row ends with its new token, an end token first, then a stop string, then the limit."""
+        terms = self.terms
+        is_eos: list[bool] = terms.eos(tokens).tolist()
+        is_stop = [False] * len(self.rows)
+        if terms.stop is not None:
+            is_stop = [terms.stop(row, token) for row, token in zip(self.rows, tokens.tolist(), strict=True)]
+        return [
+            "eos" if eos else "stop" if stop else "length" if cut else None
+            for eos, stop, cut in zip(is_eos, is_stop, terms.limit(self.lengths), strict=True)
+        ]
 
 
-def _finish_reasons(terms: Terms, rows: list[int], tokens: Tensor, length: int) -> list[FinishReason | None]:
-    """Why each row ends with its new token, an end token first, then a stop string, then the limit."""
-    is_eos: list[bool] = terms.eos(tokens).tolist()
-    is_stop = [False] * len(rows)
-    if terms.stop is not None:
-        is_stop = [terms.stop(row, token) for row, token in zip(rows, tokens.tolist(), strict=True)]
-    return [
-        "eos" if eos else "stop" if stop else "length" if cut else None
-        for eos, stop, cut in zip(is_eos, is_stop, terms.limit(length), strict=True)
-    ]
-
-
-def decode_rows(decoding: Decoding, logits: Tensor, terms: Terms, choose: Chooser) -> list[Hypothesis]:
-    """The R hypotheses that `decode_steps` makes, in the order of the rows."""
-    made: list[list[Made]] = [[] for _ in range(len(logits))]
-    for step in decode_steps(decoding, logits, terms, choose):
-        for token in step:
+def hypotheses_of(search: RowSearch) -> list[Hypothesis]:
+    """Runs a search to its end: the R hypotheses, in the order of the rows."""
+    made: list[list[Made]] = [[] for _ in search.rows]
+    while not search.is_done:
+        for token in search.step():
             made[token.row].append(token)
-    return [_hypothesis(terms, row, tokens) for row, tokens in enumerate(made)]
+    return [_hypothesis(tokens, search.terms.penalty) for tokens in made]
 
 
-def _hypothesis(terms: Terms, row: int, made: list[Made]) -> Hypothesis:
+def _hypothesis(made: list[Made], penalty: LengthPenalty) -> Hypothesis:
     reason = made[-1].finish_reason
     assert reason is not None  # each row ends
     ids, log_probs = [token.token for token in made], [token.log_prob for token in made]
-    return Hypothesis.of(terms.items[row], ids, log_probs, reason, terms.penalty)
+    return Hypothesis.of(made[0].item, ids, log_probs, reason, penalty)

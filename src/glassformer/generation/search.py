@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from glassformer.config import GenerationConfig
 from glassformer.errors import ConfigError
-from glassformer.generation.beam import beam_search
+from glassformer.generation.beam import BeamSearch
 from glassformer.generation.decoding import Decoding, is_identity
 from glassformer.generation.hypothesis import Hypothesis, LengthPenalty
 from glassformer.generation.processors import (
-    EosStop,
     Forbid,
     ForcedEnd,
     ForcedPrefix,
-    LengthStop,
     MinLength,
     MinP,
     NoRepeatNGram,
@@ -29,10 +26,10 @@ from glassformer.generation.processors import (
     TopK,
     TopP,
 )
-from glassformer.generation.sampling import Chooser, Greedy, Made, Sampler, decode_rows, decode_steps
-from glassformer.generation.terms import Terms
+from glassformer.generation.sampling import Chooser, Greedy, Made, RowSearch, Sampler, hypotheses_of
+from glassformer.generation.terms import EosStop, LengthStop, Terms
 
-__all__ = ["build_filters", "build_rules", "generate", "generate_items", "generate_steps"]
+__all__ = ["begin_search", "build_filters", "build_rules", "generate", "generate_steps"]
 
 
 def build_rules(
@@ -102,49 +99,42 @@ def generate(
         GenerationError: Logits are not finite, or the rules leave an item no token.
     """
     limits: list[int] = max_new_tokens.tolist()
-    n_draws = config.n_best if config.do_sample else 1
     penalty = LengthPenalty(config.length_penalty, config.alpha)
     results = [[] if limit else [Hypothesis.of(item, [], [], "length", penalty)] for item, limit in enumerate(limits)]
-    items = [item for item, limit in enumerate(limits) if limit for _ in range(n_draws)]
     forced = _forced(config, forced, limits)
-    if not items:
+    if not any(limits):
         return results
-    logits, terms = _begun(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced, stop)
-    if config.do_sample or config.beam_size == 1:
-        chooser = _chooser(config, items, n_draws, seeds or range(len(limits)))
-        for hypothesis in decode_rows(decoding, logits, terms, chooser):
+    search = _begun(decoding, prefix, config, range(len(limits)), limits, eos_ids, forbidden_ids, forced, seeds, stop)
+    if isinstance(search, RowSearch):
+        for hypothesis in hypotheses_of(search):
             results[hypothesis.item].append(hypothesis)
-    else:
-        for item, found in beam_search(decoding, logits, terms, beam_size=config.beam_size, n_best=config.n_best):
+        return results
+    while not search.is_done:
+        for item, found in search.step():
             results[item] = found
     return results
 
 
-def generate_items(
+@torch.no_grad()
+def begin_search(
     decoding: Decoding,
     prefix: Tensor,
     config: GenerationConfig,
     *,
+    items: Sequence[int],
     eos_ids: Sequence[int],
-    max_new_tokens: Tensor,
+    max_new_tokens: Sequence[int],
     forbidden_ids: Sequence[int] = (),
-    is_wanted: Callable[[int], bool] | None = None,
-) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """`generate` by beam search, each item as soon as it is done: (item, its hypotheses).
+    seeds: Sequence[int] | None = None,
+) -> BeamSearch | RowSearch:
+    """Reads the prefixes, for a caller that makes the steps itself, under `torch.no_grad`. Searches of one config and
+    model can be joined, and what comes of an item is what `generate` makes of it.
 
     Args: as for `generate`; each limit is at least 1, and
-        is_wanted: Item -> whether it is to go on. Asked at each step; an item that is not leaves without a result.
+        items: Their numbers, different from those of any search that this one will be joined with.
     """
-    limits: list[int] = max_new_tokens.tolist()
-    forced = _forced(config, None, limits)
-
-    @torch.no_grad()
-    def items() -> Iterator[tuple[int, list[Hypothesis]]]:
-        logits, terms = _begun(decoding, prefix, config, range(len(limits)), limits, eos_ids, forbidden_ids, forced)
-        terms = replace(terms, is_wanted=is_wanted)
-        yield from beam_search(decoding, logits, terms, beam_size=config.beam_size, n_best=config.n_best)
-
-    return items()
+    forced = _forced(config, None, max_new_tokens)
+    return _begun(decoding, prefix, config, items, max_new_tokens, eos_ids, forbidden_ids, forced, seeds)
 
 
 def generate_steps(
@@ -156,11 +146,10 @@ def generate_steps(
     max_new_tokens: Tensor,
     forbidden_ids: Sequence[int] = (),
     seeds: Sequence[int] | None = None,
-    is_wanted: Callable[[int], bool] | None = None,
 ) -> Iterator[list[Made]]:
     """`generate`, one output for each item, token by token: the same tokens, as soon as they are made.
 
-    Args: as for `generate`, and for `generate_items`; each limit is at least 1.
+    Args: as for `generate`; each limit is at least 1. Stop asking, and nothing more is computed.
 
     Raises:
         ConfigError: The config asks for beam search, whose first token is known last, or for several outputs.
@@ -173,13 +162,14 @@ def generate_steps(
         )
     limits: list[int] = max_new_tokens.tolist()
     forced = _forced(config, None, limits)
-    items = range(len(limits))
 
     @torch.no_grad()
     def steps() -> Iterator[list[Made]]:
-        logits, terms = _begun(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced)
-        terms = replace(terms, is_wanted=is_wanted)
-        yield from decode_steps(decoding, logits, terms, _chooser(config, items, 1, seeds or items))
+        items = range(len(limits))
+        search = _begun(decoding, prefix, config, items, limits, eos_ids, forbidden_ids, forced, seeds)
+        assert isinstance(search, RowSearch)
+        while not search.is_done:
+            yield search.step()
 
     return steps()
 
@@ -203,35 +193,43 @@ def _begun(
     eos_ids: Sequence[int],
     forbidden_ids: Sequence[int],
     forced: Sequence[Sequence[int]] | None,
+    seeds: Sequence[int] | None,
     stop: Callable[[int, int], bool] | None = None,
-) -> tuple[Tensor, Terms]:
-    """Logits [R, V] of the first token of each row, row r for `items[r]`, and what holds for the rows."""
+) -> BeamSearch | RowSearch:
+    """The search over the items whose limit is not 0, each drawn `n_best` times where outputs are drawn."""
+    n_draws = config.n_best if config.do_sample else 1
+    places = [place for place, limit in enumerate(limits) if limit for _ in range(n_draws)]  # of each row's item
     logits = decoding.prefill(prefix)
-    rows = torch.tensor(items, device=logits.device)
+    rows = torch.tensor(places, device=logits.device)
     if not is_identity(rows, len(prefix)):
         decoding.select(rows)
         logits = logits[rows]
-    row_limits = [limits[item] for item in items]
-    rules = build_rules(config, len(items), eos_ids=eos_ids, forbidden_ids=forbidden_ids)
+    row_limits = [limits[place] for place in places]
+    rules = build_rules(config, len(places), eos_ids=eos_ids, forbidden_ids=forbidden_ids)
     # What is forced comes last: it stands above what is forbidden.
     if config.is_eos_forced:
         rules.append(ForcedEnd(torch.tensor(row_limits), eos_ids[0]))
     if forced is not None:
-        rules.append(ForcedPrefix([forced[item] for item in items]))
-    return logits, Terms(
-        items=list(items),
+        rules.append(ForcedPrefix([forced[place] for place in places]))
+    terms = Terms(
+        items=[items[place] for place in places],
         rules=Rules(rules),
         eos=EosStop(eos_ids, logits.device),
         limit=LengthStop(row_limits),
         penalty=LengthPenalty(config.length_penalty, config.alpha),
         stop=stop,
     )
+    if config.beam_size > 1 and not config.do_sample:
+        return BeamSearch(decoding, logits, terms, beam_size=config.beam_size, n_best=config.n_best)
+    seeds = range(len(limits)) if seeds is None else seeds
+    return RowSearch(decoding, logits, terms, _chooser(config, [seeds[place] for place in places], n_draws))
 
 
-def _chooser(config: GenerationConfig, items: Sequence[int], n_draws: int, seeds: Sequence[int]) -> Chooser:
+def _chooser(config: GenerationConfig, seeds: Sequence[int], n_draws: int) -> Chooser:
+    """`seeds`: that of each row's item."""
     if not config.do_sample:
         return Greedy()
-    streams = [(config.seed, seeds[item], place % n_draws) for place, item in enumerate(items)]
+    streams = [(config.seed, seed, row % n_draws) for row, seed in enumerate(seeds)]
     return Sampler(build_filters(config), streams)
 
 

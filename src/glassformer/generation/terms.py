@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from glassformer.generation.hypothesis import LengthPenalty
-from glassformer.generation.processors import EosStop, LengthStop, Rules
+import torch
+from torch import Tensor
 
-__all__ = ["Terms"]
+from glassformer.generation.hypothesis import LengthPenalty
+from glassformer.generation.processors import Rules
+
+__all__ = ["EosStop", "LengthStop", "Terms"]
+
+
+class EosStop:
+    """A row ends with any of the end tokens."""
+
+    def __init__(self, eos_ids: Sequence[int], device: torch.device) -> None:
+        self.ids = torch.tensor(sorted(set(eos_ids)), dtype=torch.int64, device=device)
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """Returns for int64 tokens of any shape whether each ends its row."""
+        return torch.isin(tokens, self.ids)
+
+
+class LengthStop:
+    """A row is cut when it has as many new tokens as its own limit allows, whatever the other rows are."""
+
+    def __init__(self, limits: Sequence[int]) -> None:
+        self.limits = list(limits)
+
+    def __call__(self, lengths: Sequence[int]) -> list[bool]:
+        """Returns for each row whether its number of new tokens is its limit."""
+        return [length >= limit for length, limit in zip(lengths, self.limits, strict=True)]
+
+    def select(self, rows: Sequence[int]) -> None:
+        """New row i continues old row `rows[i]`."""
+        self.limits = [self.limits[row] for row in rows]
+
+    def join(self, other: LengthStop) -> None:
+        """The rows of another follow."""
+        self.limits += other.limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +54,3 @@ class Terms:
     limit: LengthStop  # most new tokens of each row, at least 1
     penalty: LengthPenalty  # what makes a score of a sum
     stop: Callable[[int, int], bool] | None = None  # (row, its next token) -> whether its text ends there
-    is_wanted: Callable[[int], bool] | None = None  # item -> whether somebody still waits for it; asked at each step
-
-    def wants(self, item: int) -> bool:
-        """Whether an item is to go on."""
-        return self.is_wanted is None or self.is_wanted(item)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from glassformer.errors import LengthError
@@ -45,6 +46,23 @@ class LayerCache:
         v[:, :, :length] = self._v[:, :, :length].index_select(0, rows)
         self._k, self._v = k, v
 
+    @property
+    def room(self) -> int:
+        """Positions that are free."""
+        return self._k.shape[2] - self.length
+
+    def join(self, other: LayerCache, length: int) -> None:
+        """The rows of another follow. Both end at `length`: older positions are left out, missing ones are zero."""
+        size = length + max(self.room, other.room)
+        n_rows = len(self._k)
+        # Zeros, since a key that is masked must still be a number.
+        k, v = (old.new_zeros(n_rows + len(other._k), old.shape[1], size, old.shape[3]) for old in (self._k, self._v))
+        for part, rows in ((self, slice(n_rows)), (other, slice(n_rows, None))):
+            n = min(length, part.length)
+            k[rows, :, length - n : length] = part._k[:, :, part.length - n : part.length]
+            v[rows, :, length - n : length] = part._v[:, :, part.length - n : part.length]
+        self._k, self._v, self.length = k, v, length
+
 
 @dataclass
 class CrossCache:
@@ -52,6 +70,14 @@ class CrossCache:
 
     k: Tensor
     v: Tensor
+
+    def join(self, other: CrossCache) -> None:
+        """The rows of another follow; the shorter memory is filled up with zeros, which its mask hides."""
+        width = max(self.k.shape[2], other.k.shape[2])
+        self.k, self.v = (
+            torch.cat([F.pad(part, (0, 0, 0, width - part.shape[2])) for part in parts])
+            for parts in ((self.k, other.k), (self.v, other.v))
+        )
 
 
 @dataclass
@@ -115,3 +141,61 @@ class KVCache:
             cross.k, cross.v = cross.k.index_select(0, rows), cross.v.index_select(0, rows)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask[rows]
+
+    @property
+    def n_rows(self) -> int:
+        """B."""
+        return len(self.sources)
+
+    def join(self, other: KVCache) -> None:
+        """The rows of another cache of the same model follow. Rows that hold fewer tokens have pads on their left."""
+        length = max(self._n_used(), other._n_used())
+        for mine, its in zip(self.layers, other.layers, strict=True):
+            mine.join(its, length)
+        self._join_memory(other)
+        parts = (self, other)
+        if any(isinstance(part.next_positions, Tensor) for part in parts) or self.length != other.length:
+            self.next_positions = torch.cat([part._next_by_row() for part in parts])
+        if self.key_positions is not None:
+            rows = [part._last(part.key_positions, length, 0).expand(part.n_rows, -1) for part in parts]
+            self.key_positions = torch.cat(rows)
+        if self.key_mask is not None or other.key_mask is not None or self.length != other.length:
+            self.key_mask = torch.cat([part._last(part._whole_mask(), length, False) for part in parts])
+        self.sources = torch.cat([self.sources, other.sources + self.sources.max() + 1])
+        self.length = length
+
+    def _join_memory(self, other: KVCache) -> None:
+        if not self.cross:
+            return
+        widths = [part.cross[0].k.shape[2] for part in (self, other)]
+        if self.memory_mask is not None or other.memory_mask is not None or widths[0] != widths[1]:
+            masks = [
+                self.sources.new_ones(part.n_rows, width, dtype=torch.bool)
+                if part.memory_mask is None
+                else part.memory_mask
+                for part, width in zip((self, other), widths, strict=True)
+            ]
+            self.memory_mask = torch.cat([F.pad(mask, (0, max(widths) - mask.shape[1])) for mask in masks])
+        for mine, its in zip(self.cross, other.cross, strict=True):
+            mine.join(its)
+
+    def _n_used(self) -> int:
+        """Positions from the first one that is no pad in every row."""
+        return self.length if self.key_mask is None else self.length - int(self.key_mask.any(0).int().argmax())
+
+    def _whole_mask(self) -> Tensor:
+        """The mask of all positions, [B, length]."""
+        if self.key_mask is not None:
+            return self.key_mask
+        return self.sources.new_ones(self.n_rows, self.length, dtype=torch.bool)
+
+    def _next_by_row(self) -> Tensor:
+        """[B, 1]"""
+        positions = torch.as_tensor(self.next_positions, device=self.sources.device)
+        return positions.reshape(-1, 1).expand(self.n_rows, 1)
+
+    def _last(self, values: Tensor | None, length: int, fill: int) -> Tensor:
+        """The last `length` columns, filled up on the left."""
+        assert values is not None
+        n = min(length, values.shape[1])
+        return F.pad(values[:, values.shape[1] - n :], (length - n, 0), value=fill)

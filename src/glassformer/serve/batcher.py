@@ -1,83 +1,36 @@
 """Batches across requests: one queue and one worker thread for each model.
 
 The event loop hands in jobs; the thread takes items from the jobs in turns, so that a long document and a short
-request move on together, decodes them as one batch, and gives each result back as soon as it is final.
+request move on together, lets them join what is running between two steps, and gives each result back as soon as it
+is final.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import count
+from typing import Protocol
 
 from glassformer.config import GenerationConfig
+from glassformer.serve.items import Batch, Done, Engine, Item, Job
 from glassformer.serve.refusal import Refusal
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-__all__ = ["Batcher", "Done", "Engine", "Event", "Item", "Job", "Piece", "Watcher"]
+__all__ = ["Batcher", "Watcher"]
 
 LOGGER = logging.getLogger("glassformer.serve")
-JOB_SHARE = 32  # most items of one job in a batch, so that one long document never makes the others wait for long
-
-
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """One sequence to decode, or to embed. What comes of it depends on nothing but this."""
-
-    ids: list[int]  # what the model reads
-    size: int  # tokens that it takes of a batch, for each of its rows
-    settings: GenerationConfig | None = None  # items of equal settings are decoded together
-    limit: int = 0  # most new tokens, at least 1 where there are settings
-    seed: int = 0  # of its own stream of random numbers
-    stop: tuple[str, ...] = ()  # texts that end it
-    is_streamed: bool = False  # its pieces are wanted as they are made
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the batch."""
-        return 1 if self.settings is None or self.settings.do_sample else self.settings.beam_size
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A further part of a text, with the token that made it final."""
-
-    text: str
-    token: int
-    log_prob: float
-
-
-@dataclass(frozen=True)
-class Done:
-    """The result of an item: its hypotheses, or its vector."""
-
-    result: Any
-
-
-Event = Piece | Done
-
-
-class Engine(Protocol):
-    """Computes a batch."""
-
-    def run(self, items: Sequence[Item], is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Event]]:
-        """Yields (number of the item, event); asks between two steps which items are still wanted."""
-        ...
+JOB_SHARE = 32  # most items of one job that run at one time, so that a long document leaves room for others
 
 
 class Watcher(Protocol):
     """What the operator is shown of the work."""
 
     def batch(self, n_items: int) -> None:
-        """A batch of so many items begins."""
+        """Items have joined, and so many run together now."""
         ...
 
     def step(self, n_waiting: int, n_running: int) -> None:
@@ -85,66 +38,40 @@ class Watcher(Protocol):
         ...
 
 
-class Job:
-    """The items of one request, and the way of their events back to it. Use it in a `with` block: its end, for
-    whatever reason, ends the work."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        self.items = items
-        self.is_cancelled = False
-        is_streamed = any(item.is_streamed for item in items)  # in order; else like lengths together waste less
-        self.waiting = deque(sorted(range(len(items)), key=lambda i: 0 if is_streamed else -items[i].size))
-        self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[tuple[int, Event | Exception]] = asyncio.Queue()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.is_cancelled = True
-
-    def emit(self, number: int, event: Event | Exception) -> None:
-        """Hands an event of item `number` to the event loop; called by the worker."""
-        if self.is_cancelled:
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._events.put_nowait, (number, event))
-        except RuntimeError:  # the loop is closed: nobody is left
-            self.is_cancelled = True
-
-    async def events(self) -> AsyncIterator[tuple[int, Event]]:
-        """All events until every item is done; the error of an item is raised."""
-        n_left = len(self.items)
-        while n_left:
-            number, event = await self._events.get()
-            if isinstance(event, Exception):
-                raise event
-            n_left -= isinstance(event, Done)
-            yield number, event
-
-    async def results(self) -> list[Any]:
-        """The result of each item, in their order."""
-        found: dict[int, Any] = {}
-        async for number, event in self.events():
-            if isinstance(event, Done):
-                found[number] = event.result
-        return [found[i] for i in range(len(self.items))]
-
-
-@dataclass
+@dataclass(eq=False)
 class _Place:
-    """An item in a batch."""
+    """An item at work."""
 
     job: Job
     number: int
-    n_pieces: int = 0  # handed over; not handed over again when the batch is repeated
-    is_done: bool = False
+    n_pieces: int = 0  # handed over; not handed over again when the item is begun anew
+    n_made: int = 0  # pieces made since it was begun
 
     @property
     def item(self) -> Item:
         return self.job.items[self.number]
+
+
+@dataclass(eq=False)
+class _Running:
+    """A batch and whose items they are. Others of its settings may join it, unless it is a repeated one."""
+
+    settings: GenerationConfig | None
+    places: dict[int, _Place]
+    is_open: bool
+    batch: Batch | None = None
+
+    def welcomes(self, other: _Running) -> bool:
+        """Whether another batch may go on in this one."""
+        are_open = self.is_open and other.is_open and self.batch is not None
+        return are_open and self is not other and self.settings == other.settings
+
+    def join(self, other: _Running) -> None:
+        assert self.batch is not None and other.batch is not None
+        self.batch.join(other.batch)
+
+    def is_wanted(self, number: int) -> bool:
+        return number in self.places and not self.places[number].job.is_cancelled
 
 
 class Batcher:
@@ -172,6 +99,8 @@ class Batcher:
         self._engine, self._watcher, self._prepare = engine, watcher, prepare
         self._batch_tokens, self._max_waiting, self._wait_s = batch_tokens, max_waiting, wait_s
         self._jobs: deque[Job] = deque()
+        self._running: list[_Running] = []  # the thread's own
+        self._numbers = count()
         self._ready = threading.Condition()
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="glassformer-worker", daemon=True)
@@ -198,7 +127,7 @@ class Batcher:
         return job
 
     def close(self) -> None:
-        """Ends the thread after its batch."""
+        """Ends the thread when what runs is done; nothing more is begun."""
         with self._ready:
             self._is_closed = True
             self._ready.notify()
@@ -208,67 +137,122 @@ class Batcher:
 
     def _work(self) -> None:
         self._prepare()
-        while True:
-            with self._ready:
-                self._ready.wait_for(lambda: self._jobs or self._is_closed)
-                if self._is_closed:
-                    return
-            time.sleep(self._wait_s)
-            with self._ready:
-                batch, n_waiting = self._next_batch(), self._n_waiting()
-            if batch:
-                self._watcher.batch(len(batch))
-                self._watcher.step(n_waiting, len(batch))
-                self._compute(batch)
-                self._watcher.step(n_waiting, 0)
+        while self._has_work():
+            for places in self._newcomers():
+                self._begin(places, is_open=True)
+            for running in list(self._running):
+                self._attempt(running, self._step)
+            self._watcher.step(self._n_waiting(), self._n_running())
 
-    def _next_batch(self) -> list[_Place]:
-        """Items of equal settings, one of each job in turn; the job that has waited longest has its item in."""
-        batch: list[_Place] = []
-        n_taken: Counter[Job] = Counter()
-        passed: list[Job] = []  # their turn is next time
-        longest = 0
-        while self._jobs:
-            job = self._jobs.popleft()
-            if job.is_cancelled or not job.waiting:
-                continue
-            item = job.items[job.waiting[0]]
-            if n_taken[job] == JOB_SHARE or (batch and item.settings != batch[0].item.settings):
-                passed.append(job)
-                continue
-            if batch and max(longest, item.size) * item.n_rows * (len(batch) + 1) > self._batch_tokens:
-                self._jobs.appendleft(job)
-                break
-            longest = max(longest, item.size)
-            batch.append(_Place(job, job.waiting.popleft()))
-            n_taken[job] += 1
-            if job.waiting:
-                self._jobs.append(job)
-        self._jobs.extendleft(reversed(passed))
-        return batch
+    def _has_work(self) -> bool:
+        """Waits for it; False: the end."""
+        if self._running:
+            return True
+        with self._ready:
+            self._ready.wait_for(lambda: self._jobs or self._is_closed)
+            if self._is_closed:
+                return False
+        time.sleep(self._wait_s)
+        return True
 
-    def _compute(self, batch: list[_Place]) -> None:
-        """Runs a batch. When it fails, each item is run alone, so that only the one that fails has the error."""
+    def _n_running(self) -> int:
+        return sum(len(running.places) for running in self._running)
+
+    def _newcomers(self) -> list[list[_Place]]:
+        """Items of the jobs in turns while there is room, by their settings; who has waited longest is first."""
+        groups: dict[GenerationConfig | None, list[_Place]] = {}
+        with self._ready:
+            if self._is_closed:
+                return []
+            load = _Load(self._running)
+            passed: list[Job] = []  # their turn is next time
+            while self._jobs:
+                job = self._jobs.popleft()
+                if job.is_cancelled or not job.waiting:
+                    continue
+                item = job.items[job.waiting[0]]
+                if load.n_items[job] == JOB_SHARE:
+                    passed.append(job)
+                    continue
+                if load.sizes and load.with_one_more(item) > self._batch_tokens:
+                    self._jobs.appendleft(job)
+                    break
+                load.add(job, item, item.settings)
+                groups.setdefault(item.settings, []).append(_Place(job, job.waiting.popleft()))
+                if job.waiting:
+                    self._jobs.append(job)
+            self._jobs.extendleft(reversed(passed))
+        return list(groups.values())
+
+    def _begin(self, places: list[_Place], *, is_open: bool) -> None:
+        """Puts items to work; after their first step they join what runs with the same settings."""
+        running = _Running(places[0].item.settings, {next(self._numbers): place for place in places}, is_open)
+        self._running.append(running)
+        self._watcher.batch(self._n_running())
+        self._attempt(running, self._start)
+
+    def _start(self, running: _Running) -> None:
+        running.batch = self._engine.begin({number: place.item for number, place in running.places.items()})
+        self._step(running)
+        hosts = [host for host in self._running if host.welcomes(running)]
+        if running not in self._running or not hosts:
+            return
+        self._running.remove(running)
+        hosts[0].places |= running.places  # first, so that a failure is everybody's
+        self._attempt(hosts[0], lambda host: host.join(running))
+
+    def _attempt(self, running: _Running, action: Callable[[_Running], None]) -> None:
+        """When a batch fails, each item is begun anew alone, so that only the one that fails has the error."""
         try:
-            self._run(batch)
+            action(running)
         except Exception as error:
-            if len(batch) == 1:
-                batch[0].job.emit(batch[0].number, error)
+            self._running.remove(running)
+            places = list(running.places.values())
+            if len(places) == 1:
+                places[0].job.emit(places[0].number, error)
                 return
             LOGGER.warning("a batch failed; its items are run one by one", extra={"error": type(error).__name__})
-            for place in batch:
-                if not place.is_done:
-                    self._compute([place])
+            for place in places:
+                place.n_made = 0
+                self._begin([place], is_open=False)
 
-    def _run(self, batch: list[_Place]) -> None:
-        n_pieces = [0] * len(batch)
-        for i, event in self._engine.run([place.item for place in batch], lambda i: not batch[i].job.is_cancelled):
-            place = batch[i]
-            if isinstance(event, Piece):
-                n_pieces[i] += 1
-                if n_pieces[i] <= place.n_pieces:
+    def _step(self, running: _Running) -> None:
+        assert running.batch is not None
+        for number, event in running.batch.step(running.is_wanted):
+            place = running.places[number]
+            if isinstance(event, Done):
+                del running.places[number]
+            else:
+                place.n_made += 1
+                if place.n_made <= place.n_pieces:
                     continue
                 place.n_pieces += 1
-            else:
-                place.is_done = True
             place.job.emit(place.number, event)
+        running.places = {number: place for number, place in running.places.items() if running.is_wanted(number)}
+        if running.batch.is_done or not running.places:
+            self._running.remove(running)
+
+
+class _Load:
+    """How much runs: the tokens of each batch, and the items of each job."""
+
+    def __init__(self, running: Iterable[_Running]) -> None:
+        self.sizes: dict[object, tuple[int, int]] = {}  # longest item and rows of each batch
+        self.n_items: Counter[Job] = Counter()
+        for batch in running:
+            for place in batch.places.values():
+                self.add(place.job, place.item, batch.settings if batch.is_open else batch)
+
+    def add(self, job: Job, item: Item, batch: object) -> None:
+        """An item more."""
+        self.n_items[job] += 1
+        self.sizes[batch] = self._grown(item, batch)
+
+    def with_one_more(self, item: Item) -> int:
+        """Tokens of all batches with this item too."""
+        sizes = self.sizes | {item.settings: self._grown(item, item.settings)}
+        return sum(longest * n_rows for longest, n_rows in sizes.values())
+
+    def _grown(self, item: Item, batch: object) -> tuple[int, int]:
+        longest, n_rows = self.sizes.get(batch, (0, 0))
+        return max(longest, item.size), n_rows + item.n_rows

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from glassformer.generation.beam import BeamSearch
 from glassformer.generation.hypothesis import Hypothesis, LengthPenalty
 from glassformer.generation.sampling import Made
-from glassformer.generation.search import generate_items, generate_steps
+from glassformer.generation.search import begin_search
 from glassformer.generation.streaming import TextStream
-from glassformer.serve.batcher import Done, Event, Item, Piece
+from glassformer.serve.items import Done, Event, Item, Piece
 from glassformer.tasks.classifier import Classifier
 from glassformer.tasks.embedder import Embedder, embed_ids
 from glassformer.tasks.generator import TextGenerator
@@ -27,49 +30,77 @@ class TextEngine:
     def __init__(self, task: Translator | TextGenerator) -> None:
         self._task = task
 
-    def run(self, items: Sequence[Item], is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Event]]:
-        settings = items[0].settings
-        assert settings is not None
-        if settings.do_sample or settings.beam_size == 1:
-            yield from self._token_by_token(items, is_wanted)
-            return
-        limits = [item.limit for item in items]
-        for i, hypotheses in generate_items(
-            *self._task.decoding([item.ids for item in items], limits),
-            settings,
-            eos_ids=[self._task.tokenizer.eos_id],
-            forbidden_ids=self._task.forbidden_ids,
-            max_new_tokens=torch.tensor(limits),
-            is_wanted=is_wanted,
-        ):
-            yield i, Done(hypotheses)
+    def begin(self, items: Mapping[int, Item]) -> TextBatch:
+        return TextBatch(self._task, items)
 
-    def _token_by_token(self, items: Sequence[Item], is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Event]]:
-        settings, limits = items[0].settings, [item.limit for item in items]
+
+@dataclass
+class _Text:
+    """A text that is made token by token."""
+
+    item: Item
+    stream: TextStream
+    made: list[Made] = field(default_factory=list)
+
+
+class TextBatch:
+    """A search that goes on while texts come and leave."""
+
+    @torch.no_grad()
+    def __init__(self, task: Translator | TextGenerator, items: Mapping[int, Item]) -> None:
+        self._task = task
+        self._texts = {number: _Text(item, TextStream(item.stop)) for number, item in items.items()}
+        limits = [item.limit for item in items.values()]
+        settings = next(iter(items.values())).settings
         assert settings is not None
-        texts = [TextStream(item.stop) for item in items]
-        made: list[list[Made]] = [[] for _ in items]
-        for step in generate_steps(
-            *self._task.decoding([item.ids for item in items], limits),
+        self._penalty = LengthPenalty(settings.length_penalty, settings.alpha)
+        self._search = begin_search(
+            *task.decoding([item.ids for item in items.values()], limits),
             settings,
-            eos_ids=[self._task.tokenizer.eos_id],
-            forbidden_ids=self._task.forbidden_ids,
-            max_new_tokens=torch.tensor(limits),
-            seeds=[item.seed for item in items],
-            is_wanted=lambda i: is_wanted(i) and not texts[i].is_stopped,
-        ):
-            for token in step:
-                i = token.row
-                made[i].append(token)
-                piece = texts[i].push(self._task.tokenizer.bytes_of([token.token])[0])
-                reason = "stop" if texts[i].is_stopped else token.finish_reason
-                if items[i].is_streamed:
-                    text = piece + texts[i].finish() if reason else piece
-                    yield i, Piece(text, token.token, token.log_prob)
-                if reason:
-                    ids, log_probs = [t.token for t in made[i]], [t.log_prob for t in made[i]]
-                    penalty = LengthPenalty(settings.length_penalty, settings.alpha)
-                    yield i, Done([Hypothesis.of(i, ids, log_probs, reason, penalty)])
+            items=list(items),
+            eos_ids=[task.tokenizer.eos_id],
+            forbidden_ids=task.forbidden_ids,
+            max_new_tokens=limits,
+            seeds=[item.seed for item in items.values()],
+        )
+
+    @property
+    def is_done(self) -> bool:
+        return self._search.is_done
+
+    @torch.no_grad()
+    def step(self, is_wanted: Callable[[int], bool]) -> list[tuple[int, Event]]:
+        search = self._search
+        search.drop(lambda number: is_wanted(number) and number in self._texts)
+        if search.is_done:
+            return []
+        events: list[tuple[int, Event]] = []
+        if isinstance(search, BeamSearch):
+            events = [(number, Done(hypotheses)) for number, hypotheses in search.step()]
+        else:
+            for token in search.step():
+                events += [(token.item, event) for event in self._events_of(token)]
+        for number, event in events:
+            if isinstance(event, Done):
+                del self._texts[number]
+        return events
+
+    def join(self, other: TextBatch) -> None:
+        self._search.join(other._search)  # type: ignore[arg-type] # equal settings: the same kind of search
+        self._texts |= other._texts
+
+    def _events_of(self, token: Made) -> list[Event]:
+        text = self._texts[token.item]
+        text.made.append(token)
+        piece = text.stream.push(self._task.tokenizer.bytes_of([token.token])[0])
+        reason = "stop" if text.stream.is_stopped else token.finish_reason
+        events: list[Event] = []
+        if text.item.is_streamed:
+            events.append(Piece(piece + text.stream.finish() if reason else piece, token.token, token.log_prob))
+        if reason:
+            ids, log_probs = [t.token for t in text.made], [t.log_prob for t in text.made]
+            events.append(Done([Hypothesis.of(token.item, ids, log_probs, reason, self._penalty)]))
+        return events
 
 
 class EmbeddingEngine:
@@ -78,11 +109,8 @@ class EmbeddingEngine:
     def __init__(self, task: Embedder) -> None:
         self._task = task
 
-    def run(self, items: Sequence[Item], is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Event]]:
-        wanted = [i for i in range(len(items)) if is_wanted(i)]
-        vectors = embed_ids(self._task.model, [items[i].ids for i in wanted])
-        for i, vector in zip(wanted, vectors, strict=True):
-            yield i, Done(vector)
+    def begin(self, items: Mapping[int, Item]) -> OneStep:
+        return OneStep(lambda rows: embed_ids(self._task.model, rows), items)
 
 
 class VotesEngine:
@@ -91,8 +119,21 @@ class VotesEngine:
     def __init__(self, task: Classifier | Labeller) -> None:
         self._task = task
 
-    def run(self, items: Sequence[Item], is_wanted: Callable[[int], bool]) -> Iterator[tuple[int, Event]]:
-        wanted = [i for i in range(len(items)) if is_wanted(i)]
-        found = votes(self._task.model, [items[i].ids for i in wanted], batch_tokens=BATCH_TOKENS)
-        for i, logits in zip(wanted, found, strict=True):
-            yield i, Done(logits)
+    def begin(self, items: Mapping[int, Item]) -> OneStep:
+        return OneStep(lambda rows: votes(self._task.model, rows, batch_tokens=BATCH_TOKENS), items)
+
+
+class OneStep:
+    """Texts that an encoder reads at once."""
+
+    def __init__(self, compute: Callable[[list[list[int]]], Iterable[Any]], items: Mapping[int, Item]) -> None:
+        self._compute, self._items, self.is_done = compute, items, False
+
+    def step(self, is_wanted: Callable[[int], bool]) -> list[tuple[int, Event]]:
+        self.is_done = True
+        wanted = [number for number in self._items if is_wanted(number)]
+        results = self._compute([self._items[number].ids for number in wanted])
+        return [(number, Done(result)) for number, result in zip(wanted, results, strict=True)]
+
+    def join(self, other: OneStep) -> None:
+        raise AssertionError("it is done after one step")

@@ -14,8 +14,9 @@ from glassformer.config import GenerationConfig, ServeConfig
 from glassformer.errors import UserError
 from glassformer.generation.hypothesis import Hypothesis
 from glassformer.model import DecoderOnly, EncoderDecoder
-from glassformer.serve.batcher import Batcher, Engine, Item, Job
+from glassformer.serve.batcher import Batcher
 from glassformer.serve.engines import EmbeddingEngine, TextEngine, VotesEngine
+from glassformer.serve.items import Engine, Item, Job
 from glassformer.serve.metrics import Metrics, ModelWatcher
 from glassformer.tasks.classifier import Classifier
 from glassformer.tasks.decoding import seed_of

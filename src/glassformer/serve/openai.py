@@ -16,10 +16,10 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 
-from glassformer.serve.batcher import Item
 from glassformer.serve.chat import ChatFields, as_chat, as_completion
 from glassformer.serve.completions import Choice, CompletionFields
 from glassformer.serve.fields import Fields, read_fields
+from glassformer.serve.items import Item
 from glassformer.serve.limits import bearer, check_texts
 from glassformer.serve.models import ServedModel
 from glassformer.serve.refusal import Refusal, refusal_of

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from glassformer.config import ServeConfig
 from glassformer.generation.streaming import TextStream
-from glassformer.serve.batcher import Done, Item, Job, Piece
 from glassformer.serve.completions import (
     Choice,
     CompletionFields,
@@ -18,6 +17,7 @@ from glassformer.serve.completions import (
     settings_of,
     stops_of,
 )
+from glassformer.serve.items import Done, Item, Job, Piece
 from glassformer.serve.limits import check_texts
 from glassformer.serve.models import Plan, ServedModel
 from glassformer.serve.refusal import Refusal

@@ -47,6 +47,11 @@ class ModelDecoding:
         assert self.cache is not None
         self.cache.select(rows)
 
+    def join(self, other: ModelDecoding) -> None:
+        """The rows of another decoding of the same model follow, whatever they have read so far."""
+        assert self.cache is not None and other.cache is not None
+        self.cache.join(other.cache)
+
     def _forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         assert self.cache is not None
         decoder = self.model.decoder
