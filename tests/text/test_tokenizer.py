@@ -8,6 +8,7 @@ import sys
 import time
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -353,3 +354,13 @@ def test_progress_and_unset_size() -> None:
 def test_chosen_size_follows_the_data(n_words: int, size: int) -> None:
     assert choose_vocab_size(n_words)[0] == size
     assert choose_vocab_size(0, 6 * n_words)[0] == size
+
+
+@pytest.mark.parametrize(("kind", "n_sentinels", "size"), [("bpe", 0, 500), ("wordpiece", 0, 700), ("bpe", 900, 1300)])
+def test_chosen_size_always_holds_the_alphabet_and_some_pieces(kind: Any, n_sentinels: int, size: int) -> None:
+    """T5: nobody asked for a size, so a small corpus is no error."""
+    config = TokenizerConfig(kind=kind, n_sentinels=n_sentinels)
+    assert choose_vocab_size(20, config=config)[0] == size
+    assert Tokenizer.train(["a few words"] * 5, config).vocab_size <= size
+    with pytest.raises(TokenizerError, match="vocab_size=0 is smaller than the alphabet"):
+        Tokenizer.train(["a few words"] * 5, config, vocab_size=0)

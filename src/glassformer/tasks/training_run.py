@@ -151,7 +151,7 @@ class _Run:
         if size is None:
             budget_s = config.training.budget_s
             is_quick = budget_s is not None and budget_s <= QUICK_BUDGET_S
-            size, reason = choose_vocab_size(corpus.n_words, corpus.n_chars, is_quick=is_quick)
+            size, reason = choose_vocab_size(corpus.n_words, corpus.n_chars, config=config.tokenizer, is_quick=is_quick)
             self.say(f"tokenizer.vocab_size={size}: {reason}")
         for name, texts in self.task.vocabularies():
             path = self.folder.data / name

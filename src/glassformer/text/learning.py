@@ -7,6 +7,7 @@ alphabet of GPT-2), so that no text is unknown to any of them. They differ only 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
@@ -63,7 +64,9 @@ def _byte_chars() -> str:
 BYTE_CHARS = _byte_chars()
 
 
-def choose_vocab_size(n_words: int, n_chars: int = 0, *, is_quick: bool = False) -> tuple[int, str]:
+def choose_vocab_size(
+    n_words: int, n_chars: int = 0, *, config: TokenizerConfig | None = None, is_quick: bool = False
+) -> tuple[int, str]:
     """Chooses the size of a vocabulary: 80 times the cube root of the number of words, in [500, 32000].
 
     A vocabulary must grow with the data, or rare pieces are hardly trained; it grows more slowly than the data,
@@ -72,6 +75,7 @@ def choose_vocab_size(n_words: int, n_chars: int = 0, *, is_quick: bool = False)
     Args:
         n_words: Words of both sides, split at spaces.
         n_chars: Characters of both sides. Scripts without spaces are taken as 6 characters a word.
+        config: Kind of the vocabulary, where its alphabet with 100 pieces more may be the least. Unset: the default.
         is_quick: Whether little time is given to training: then at most 8,000, since a table of more rows costs
             time in each projection and has rows that are hardly seen.
 
@@ -80,9 +84,11 @@ def choose_vocab_size(n_words: int, n_chars: int = 0, *, is_quick: bool = False)
     """
     words = max(n_words, n_chars // 6)
     size = round(80 * words ** (1 / 3) / 100) * 100
-    most = 8_000 if is_quick else 32_000
-    size = min(max(size, 500), most)
-    return size, f"{size:,} vocabulary entries for {words:,} words: 80 times the cube root, within 500 and {most:,}."
+    least = max(500, math.ceil(min_vocab_size(config or TokenizerConfig()) / 100 + 1) * 100)
+    most = max(least, 8_000 if is_quick else 32_000)
+    size = min(max(size, least), most)
+    bounds = f"within {least:,} and {most:,}"
+    return size, f"{size:,} vocabulary entries for {words:,} words: 80 times the cube root, {bounds}."
 
 
 def sentinel_names(n: int) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ class Tokenizer:
             TokenizerError: Nothing to learn from, a size below the alphabet, or no size and texts that can be
                 read only once.
         """
-        size = vocab_size or config.vocab_size
+        size = config.vocab_size if vocab_size is None else vocab_size
         if size is None:
             if iter(texts) is texts:
                 raise TokenizerError(
@@ -80,7 +80,7 @@ class Tokenizer:
                     "Choosing a size needs one pass to count words.",
                     "Set vocab_size, or give the texts as a list or a reader.",
                 )
-            size, _ = choose_vocab_size(*_count(texts))
+            size, _ = choose_vocab_size(*_count(texts), config=config)
         return cls(learn(texts, config, size, on_progress))
 
     @classmethod
