@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable
@@ -145,6 +146,17 @@ def test_a_difference_that_is_not_finite_is_plain_json(number: float) -> None:
     """As of an export whose weights were damaged."""
     row = ParityRow(name="export", dtype="float32", max_difference=number, bound=1e-4, is_passed=False)
     assert json.loads(json.dumps(row.to_dict(), allow_nan=False))["max_difference"] is None
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_a_row_that_fails(folder: Path, number: float) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights[f"{W_Q}.weight"][0, 0] = number
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    rows = quick(folder)
+    assert not any(row.is_passed for row in rows.values())
+    assert "non-finite logits" in rows["equations in float64"].note
+    assert rows["as it was saved"].first_step == W_Q and rows["as it was saved"].relative_difference == math.inf
 
 
 def test_the_command_is_a_gate(

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from glassformer.config import EvaluationConfig
-from glassformer.errors import CheckpointError, GlassformerError
+from glassformer.errors import CheckpointError, GenerationError, GlassformerError
 from glassformer.evaluation.scores import score
 from glassformer.interop.comparison import FLOAT_BOUND, INT8_BOUND, SENTENCES, CheckRows, check_rows, greedy_of_model
 from glassformer.interop.comparison import compare as compare_export
@@ -70,8 +70,11 @@ def run_parity(
     outputs = _Outputs(folder, texts, references)
     exact = exact_twin(folder.model)
     say(f"comparing on {len(texts)} texts")
-    batch = outputs.batch(exact)
     rows = [saved_row(folder)]
+    try:
+        batch = outputs.batch(exact)
+    except GenerationError as error:  # of weights that are not finite: there is nothing to compare with
+        return [*rows, _failed("equations in float64", "float64", error)]
     for way in torch_ways(folder.model, use_compile=use_compile):
         say(way.name)
         rows.append(_guarded(way.name, way.dtype, partial(_torch_row, way, exact, batch, outputs)))
@@ -215,5 +218,9 @@ def _guarded(name: str, dtype: str, make: Callable[[], ParityRow]) -> ParityRow:
         with torch.no_grad():
             return make()
     except (GlassformerError, RuntimeError, ImportError, CheckpointError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        return ParityRow(name=name, dtype=dtype, is_passed=False, first_step="the run itself", note=first[:200])
+        return _failed(name, dtype, error)
+
+
+def _failed(name: str, dtype: str, error: Exception) -> ParityRow:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ParityRow(name=name, dtype=dtype, is_passed=False, first_step="the run itself", note=first[:200])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,13 @@ def probe_difference(saved: dict[str, Any], model: Model) -> tuple[float, str | 
     found = probe(model)
     for name in [*found, *(name for name in saved if name not in found)]:
         ours, theirs = found.get(name), saved.get(name)
-        if ours is None or theirs is None or len(ours) != len(theirs):
-            difference = float("inf")
-        else:
+        difference = math.inf
+        if (
+            ours is not None
+            and theirs is not None
+            and len(ours) == len(theirs)
+            and all(map(math.isfinite, [*ours, *theirs]))
+        ):
             size = max(map(abs, [*ours, *theirs, 1e-30]))
             difference = max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) / size
         if not difference <= 1e-9 and first is None:
