@@ -45,6 +45,7 @@ Metric = Literal[
     "micro_f1",
     "entity_f1",
 ]
+MAX_HYPOTHESES = 4096  # of one text: each keeps its own cache, and a typing error must not ask for all memory
 Task = Literal["translate", "summarize", "mlm", "classify", "label", "embed", "lm", "denoise"]
 
 
@@ -475,6 +476,8 @@ class GenerationConfig:
         _require_at_least(self, 0, "top_k", "no_repeat_ngram_size", "min_new_tokens", "max_new_tokens", "max_length_b")
         _require_at_least(self, 0, "forced_bos_id")
         for name, low, high in (
+            ("beam_size", 1, MAX_HYPOTHESES),
+            ("n_best", 1, MAX_HYPOTHESES),
             ("temperature", 0, 1e4),
             ("top_p", 0, 1),
             ("min_p", 0, 1),

@@ -110,6 +110,8 @@ WRONG = [
     ("top_p", -0.1),
     ("top_p", math.nan),
     ("top_k", -1),
+    ("n_best", 10**6),
+    ("beam_size", 10**6),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import keyword
+import re
 import sys
 
 import click
@@ -37,6 +38,20 @@ COMMANDS = {
     "train": "Train a model from pairs of sentences.",
     "translate": "Translate a text, a file or standard input.",
 }
+
+
+def printable(text: str) -> str:
+    """The text with each character that steers a terminal, such as an escape sequence's first, as Python writes it."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", _escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1]
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Python's own error, or one of torch, whose CPU allocator has no class of its own."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
 class LazyGroup(click.Group):
@@ -83,5 +98,14 @@ def main() -> None:
     except GlassformerError as error:
         if is_debug:
             raise
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        if is_debug or not _is_out_of_memory(error):
+            raise
+        click.echo(
+            "error: There is not enough memory. What was asked for must fit into it at once. "
+            "Use a smaller batch (data.batch_tokens), beam, text or model.",
+            err=True,
+        )
+        sys.exit(1)

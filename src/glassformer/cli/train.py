@@ -100,11 +100,12 @@ def command(
             "One file with both sides or two plain files were expected.",
             "Join the files first, for example with cat.",
         )
+    from glassformer.cli import printable
     from glassformer.cli.check import show_report
     from glassformer.tasks.training_run import TrainingRequest, run_training
 
     def say(text: str) -> None:
-        click.echo(text, err=True)
+        click.echo(printable(text), err=True)
 
     request = TrainingRequest(
         data=data,
