@@ -132,6 +132,8 @@ def test_a_setting_of_generation_that_chooses_other_tokens_is_refused(settings: 
         {"max_length": 20.5},
         {"min_length": {}},
         {"forced_bos_token_id": "2"},
+        {"forced_bos_token_id": 10**6},
+        {"forced_bos_token_id": -1},
         {"suppress_tokens": 3},
         {"bad_words_ids": [[[0]]]},
         {"eos_token_id": True},
@@ -139,7 +141,7 @@ def test_a_setting_of_generation_that_chooses_other_tokens_is_refused(settings: 
         {"decoder_start_token_id": [[1]]},
     ],
 )
-def test_a_setting_of_generation_of_the_wrong_kind_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_setting_of_generation_of_the_wrong_kind_or_out_of_range_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
     folder = changed("marian", tmp_path / "theirs", generation=settings)
     with pytest.raises(ConfigError, match=next(iter(settings))):
         import_huggingface(folder, tmp_path / "ours")

@@ -106,13 +106,14 @@ GENERATION_FIELDS = frozenset([*_OFF, *_HARMLESS, *_HONOURED])
 
 
 def read_generation(
-    values: Mapping[str, Any], *, is_seq2seq: bool, eos_id: int, never_made: Collection[int]
+    values: Mapping[str, Any], *, is_seq2seq: bool, vocab_size: int, eos_id: int, never_made: Collection[int]
 ) -> tuple[GenerationConfig, list[str]]:
     """Our settings, and a note for each of theirs that has no place here and changes little.
 
     Args:
         values: generation_config.json, over the settings that config.json holds.
         is_seq2seq: Whether limits count the start token of a decoder.
+        vocab_size: Ids that the model can make.
         eos_id: The end token.
         never_made: Ids that are never made here; settings that forbid them, and no others, are honoured.
 
@@ -135,7 +136,13 @@ def read_generation(
     if not is_seq2seq and (settings["repetition_penalty"] != 1 or settings["no_repeat_ngram_size"]):
         notes.append("repetition_penalty and no_repeat_ngram_size count what is made; there they count the prompt too.")
     settings |= _lengths(fields, is_seq2seq, notes)
-    settings["forced_bos_id"] = fields.take("forced_bos_token_id")
+    settings["forced_bos_id"] = forced = fields.take("forced_bos_token_id")
+    if forced is not None and not 0 <= forced < vocab_size:
+        raise ConfigError(
+            f"forced_bos_token_id={forced} is no id of the vocabulary.",
+            f"0 to {vocab_size - 1} was expected.",
+            "Correct forced_bos_token_id in generation_config.json.",
+        )
     forced_end = fields.take("forced_eos_token_id")
     if forced_end not in (None, eos_id, [eos_id]):
         raise ConfigError(

@@ -86,6 +86,7 @@ def import_huggingface(path: str | Path, out: str | Path) -> ImportReport:
     settings, more = read_generation(
         generation,
         is_seq2seq=is_seq2seq,
+        vocab_size=config.vocab_size,
         eos_id=config.eos_id,
         never_made={*tokenizer.never_made, *range(tokenizer.vocab_size, config.vocab_size)},
     )
