@@ -566,12 +566,13 @@ class ServeConfig:
     batch_tokens: int = 16_384  # tokens times hypotheses decoded together
     batch_wait_s: float = 0.002  # seconds that an idle model waits for company of a first request
     threads: int | None = None  # threads of the matrix products of each model; unset: torch's choice, shared out
+    workers: int = 0  # processes that share the port, each with the models, begun anew when killed; 0: this one alone
 
     def __post_init__(self) -> None:
         _require(0 <= self.port < 65536, f"port={self.port} is no port.", "0 to 65535 was expected.", "Use 5000, say.")
         counts = ("max_body_bytes", "max_chars", "max_items", "max_tokens", "max_waiting", "max_connections")
         _require_at_least(self, 1, *counts, "batch_tokens", "threads")
-        _require_at_least(self, 0, "rate", "max_alternatives")
+        _require_at_least(self, 0, "rate", "max_alternatives", "workers")
         for name in ("timeout_s", "read_timeout_s", "drain_s", "batch_wait_s"):
             value = getattr(self, name)
             is_right = 0 <= value < math.inf and (value > 0 or name == "batch_wait_s")

@@ -44,6 +44,7 @@ def command(models: tuple[str, ...], **given: Any) -> None:
     """
     try:
         from glassformer.serve.server import serve
+        from glassformer.serve.workers import supervise
     except ModuleNotFoundError as error:
         raise UserError(
             f"{error.name} is not installed.", "Serving needs more packages.", "pip install glassformer[serve]"
@@ -58,4 +59,6 @@ def command(models: tuple[str, ...], **given: Any) -> None:
     config = ServeConfig(**values)
     folders = names_of(models)
     click.echo(f"Serving {', '.join(folders)} on http://{config.host}:{config.port}", err=True)
+    if config.workers:
+        raise SystemExit(supervise(config, folders))
     serve(config, folders)

@@ -24,6 +24,9 @@ __all__ = ["Batcher", "Watcher"]
 
 LOGGER = logging.getLogger("glassformer.serve")
 JOB_SHARE = 32  # most items of one job that run at one time, so that a long document leaves room for others
+JOIN_SHARE = 0.25  # items join a running batch when they are such a share of it, since each joining copies its caches
+JOIN_STEPS = 8  # or after so many steps
+CLOSE_S = 10.0  # for the thread to end what runs
 
 
 class Watcher(Protocol):
@@ -101,6 +104,7 @@ class Batcher:
         self._jobs: deque[Job] = deque()
         self._running: list[_Running] = []  # the thread's own
         self._numbers = count()
+        self._n_steps = 0  # since something was begun
         self._ready = threading.Condition()
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="glassformer-worker", daemon=True)
@@ -131,6 +135,7 @@ class Batcher:
         with self._ready:
             self._is_closed = True
             self._ready.notify()
+        self._thread.join(CLOSE_S)  # Python would cut it off in the middle of a product
 
     def _n_waiting(self) -> int:
         return sum(len(job.waiting) for job in self._jobs)
@@ -138,11 +143,35 @@ class Batcher:
     def _work(self) -> None:
         self._prepare()
         while self._has_work():
-            for places in self._newcomers():
-                self._begin(places, is_open=True)
-            for running in list(self._running):
-                self._attempt(running, self._step)
-            self._watcher.step(self._n_waiting(), self._n_running())
+            try:
+                if self._is_time_to_join():
+                    self._n_steps = 0
+                    for places in self._newcomers():
+                        self._begin(places, is_open=True)
+                self._n_steps += 1
+                for running in list(self._running):
+                    self._attempt(running, self._step)
+                with self._ready:
+                    n_waiting = self._n_waiting()
+                self._watcher.step(n_waiting, self._n_running())
+            except Exception as error:  # not of a batch: nobody may wait for ever
+                self._give_up(error)
+
+    def _is_time_to_join(self) -> bool:
+        with self._ready:
+            n_waiting = self._n_waiting()
+        return self._n_steps >= JOIN_STEPS or n_waiting >= JOIN_SHARE * self._n_running()
+
+    def _give_up(self, error: Exception) -> None:
+        """Every job has the error, and the thread goes on with none."""
+        LOGGER.error("the worker failed; its requests have the error", extra={"error": type(error).__name__})
+        with self._ready:
+            jobs = {*self._jobs, *(place.job for running in self._running for place in running.places.values())}
+            self._jobs.clear()
+        self._running.clear()
+        for job in jobs:
+            job.emit(0, error)
+            job.is_cancelled = True
 
     def _has_work(self) -> bool:
         """Waits for it; False: the end."""

@@ -101,7 +101,8 @@ class Models:
         Raises:
             CheckpointError: A folder cannot be read, or holds a model that cannot be served.
         """
-        n_threads = self._config.threads or max(1, torch.get_num_threads() // len(folders))
+        n_sharing = len(folders) * max(1, self._config.workers)
+        n_threads = self._config.threads or max(1, torch.get_num_threads() // n_sharing)
         for name, path in folders.items():
             folder = load_model_folder(path)
             self.add(name, task_of(folder), direction=direction_of(folder), path=path, n_threads=n_threads)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -20,14 +21,19 @@ from glassformer.errors import UserError
 from glassformer.serve.app import build_app
 from glassformer.serve.service import Service
 
-__all__ = ["deadline_protocol", "serve"]
+__all__ = ["deadline_protocol", "serve", "start_logging"]
 
 LOGGER = logging.getLogger("glassformer.serve")
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-def serve(config: ServeConfig, folders: dict[str, Path]) -> None:
+def serve(config: ServeConfig, folders: dict[str, Path], listener: socket.socket | None = None) -> None:
     """Serves until SIGTERM or SIGINT; then takes no more connections and ends the requests that it has.
+
+    Args:
+        config: Where it listens, and what it bears.
+        folders: The model folder of each name.
+        listener: A socket that listens already; unset: made from the config.
 
     Raises:
         GlassformerError: A model cannot be loaded, or the keys cannot be read.
@@ -48,7 +54,7 @@ def serve(config: ServeConfig, folders: dict[str, Path]) -> None:
     # uvicorn raises the signal once more when all is done; it has been obeyed by then.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
-        server.run()
+        server.run(sockets=None if listener is None else [listener])
     except SystemExit as error:
         what = f"host={config.host} port={config.port} cannot be listened on."
         raise UserError(what, "A free port of this machine was expected.", "Choose another --port.") from error
