@@ -261,6 +261,14 @@ def test_forced_prefixes_of_any_length():
     assert all(len(h) == 2 for h in found)
 
 
+@pytest.mark.parametrize("token", [-1, 4, 10**6])
+@pytest.mark.parametrize("settings", [{"beam_size": 3}, {"beam_size": 1}])
+def test_a_forced_token_outside_the_vocabulary_is_an_error(token, settings):
+    decoding = TableDecoding(lambda item, made: [0, 0.5, 0.3, 0.2], 1)
+    with pytest.raises(ConfigError, match=f"forced token {token}.*Ids run from 0 to 3"):
+        search(decoding, 1, GenerationConfig(**settings), forced=[[2, token]])
+
+
 def test_an_item_without_any_token_left_is_an_error_with_its_number():
     config = GenerationConfig(beam_size=2, no_repeat_ngram_size=1, min_new_tokens=4)
     with pytest.raises(GenerationError, match="item 0: all are -inf"):

@@ -95,7 +95,7 @@ def generate(
         B lists. Beam search: up to `n_best` hypotheses, scores non-increasing. Sampling: `n_best`, in order of drawing.
 
     Raises:
-        ConfigError: An item's limit is below `min_new_tokens` or below its forced tokens.
+        ConfigError: An item's limit is below `min_new_tokens` or below its forced tokens, or one of these is no id.
         GenerationError: Logits are not finite, or the rules leave an item no token.
     """
     limits: list[int] = max_new_tokens.tolist()
@@ -210,6 +210,7 @@ def _begun(
     if config.is_eos_forced:
         rules.append(ForcedEnd(torch.tensor(row_limits), eos_ids[0]))
     if forced is not None:
+        _check_forced(forced, logits.shape[1])
         rules.append(ForcedPrefix([forced[place] for place in places]))
     terms = Terms(
         items=[items[place] for place in places],
@@ -243,3 +244,13 @@ def _check_limits(limits: Sequence[int], min_new_tokens: int, forced: Sequence[S
                     "The limit must leave room for them.",
                     "Raise max_new_tokens, or max_length_b when it is unset.",
                 )
+
+
+def _check_forced(forced: Sequence[Sequence[int]], vocab_size: int) -> None:
+    for token in {token for row in forced for token in row}:
+        if not 0 <= token < vocab_size:
+            raise ConfigError(
+                f"The forced token {token} (forced_bos_id?) is no id of the model.",
+                f"Ids run from 0 to {vocab_size - 1}.",
+                "Set forced_bos_id to one of these, or leave it unset.",
+            )
