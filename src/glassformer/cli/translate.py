@@ -41,6 +41,8 @@ CHUNK_LINES = 1000  # lines read, translated and written together
     help="What the model computes in; int8: its weights, for x86 CPUs.",
 )
 @click.option("--strict", is_flag=True, help="Refuse a text longer than the model takes instead of splitting it.")
+@click.option("--server", envvar="GLASSFORMER_SERVER", metavar="URL", help="Ask a running server for its model MODEL.")
+@click.option("--key", envvar="GLASSFORMER_KEY", metavar="KEY", help="Key for the server; better as GLASSFORMER_KEY.")
 def command(
     model: str,
     texts: tuple[str, ...],
@@ -55,17 +57,24 @@ def command(
     encoding: str | None,
     precision: Any,
     strict: bool,
+    server: str | None,
+    key: str | None,
 ) -> None:
     """Translate TEXTs with the model in the folder MODEL; without TEXT and --input, standard input, line for line."""
-    from glassformer.tasks import Translator
-
     if texts and source:
         raise UserError("Both TEXT and --input were given.", "One of them was expected.", "Leave one out.")
+    lines = map(from_argument, texts) if texts else lines_of(source or "-", encoding)
+    if server is not None:
+        local = {"--beam": beam, "--json": is_json, "--attention": attention, "--picture": picture, "--set": sets}
+        _refuse_local(local | {"--strict": strict, "--precision": precision != "float32"})
+        _translate_remotely(server, key, model, lines, n_best or 1, output)
+        return
+    from glassformer.tasks import Translator
+
     if picture and len(texts) != 1:
         raise UserError("--picture was given without one TEXT.", "A picture shows one text.", "Give the text itself.")
     translator = Translator.load(model, precision=precision)
     generation = _generation(translator.generation, sets, beam, n_best)
-    lines = map(from_argument, texts) if texts else lines_of(source or "-", encoding)
     n_cut = 0
     with text_writer(output) as write:
         for chunk in chunks_of(lines):
@@ -78,6 +87,27 @@ def command(
     if n_cut:
         limit = translator.max_src_tokens
         click.echo(f"{n_cut:,} texts had more than {limit} tokens: what came after them was not read.", err=True)
+
+
+def _refuse_local(options: dict[str, object]) -> None:
+    for name in [name for name, value in options.items() if value]:
+        raise UserError(
+            f"{name} was given with --server.",
+            "The server uses the settings that it was started with.",
+            f"Leave out {name}, or --server (and GLASSFORMER_SERVER).",
+        )
+
+
+def _translate_remotely(
+    server: str, key: str | None, model: str, lines: Iterator[str], n_best: int, output: Path | None
+) -> None:
+    from glassformer.serve.client import RemoteTranslator
+
+    translator = RemoteTranslator(server, Path(model).name, key=key)  # a server names a folder by its last part
+    with text_writer(output) as write:
+        for chunk in chunks_of(lines):
+            for found in translator.translate(chunk, n_best=n_best):
+                write(_n_lines(found, n_best))
 
 
 def _generation(saved: GenerationConfig, sets: tuple[str, ...], beam: int | None, n_best: int | None) -> Any:
@@ -140,9 +170,12 @@ def _write(file: Any, text: str) -> None:
 
 
 def _text_lines(translation: Translation, generation: GenerationConfig) -> str:
+    return _n_lines([t.text for t in (translation, *translation.alternatives)], generation.n_best)
+
+
+def _n_lines(texts: list[str], n_best: int) -> str:
     """One line a hypothesis, exactly n_best of them; missing ones are empty lines."""
-    texts = [one_line(t.text) for t in (translation, *translation.alternatives)]
-    return "\n".join([*texts, *[""] * (generation.n_best - len(texts))])
+    return "\n".join([*map(one_line, texts), *[""] * (n_best - len(texts))])
 
 
 def one_line(text: str) -> str:

@@ -43,7 +43,8 @@ class Work:
     n_read: int
 
     def choices(self, results: Sequence[list[object]]) -> list[Choice]:
-        """All choices, those of the first prompt first."""
+        """All choices, those of the first prompt first. Prompt i has the indices from n * i on; a beam search may find
+        fewer than n texts, and a blank text has one translation."""
         raise NotImplementedError
 
     def pieces(self, job: Job) -> AsyncIterator[Choice]:
@@ -115,10 +116,15 @@ class GenerationWork(Work):
         ]
 
     def choices(self, results: Sequence[list[object]]) -> list[Choice]:
-        found = [Completion.of(h, self._task.bytes_of, self._stop) for result in results for h in result]  # type: ignore[arg-type]
+        n_each = self._n // self._n_items
+        found = {
+            i * n_each + place: Completion.of(h, self._task.bytes_of, self._stop)  # type: ignore[arg-type]
+            for i, result in enumerate(results)
+            for place, h in enumerate(result)
+        }
         return [
             Choice(i, self._echoed(i) + made.text, reason_of(made.finish_reason), made.ids, made.token_log_probs)
-            for i, made in enumerate(found)
+            for i, made in found.items()
         ]
 
     async def pieces(self, job: Job) -> AsyncIterator[Choice]:
@@ -167,9 +173,14 @@ class TranslationWork(Work):
         self.n_read = sum(len(item.ids) for item in self.items) // (n if settings.do_sample else 1)
 
     def choices(self, results: Sequence[list[object]]) -> list[Choice]:
-        found = [t for best in self._plan.joined(results) for t in [best, *best.alternatives][: self._n_best]]
+        n = self._n_best
+        found = {
+            i * n + place: translation
+            for i, best in enumerate(self._plan.joined(results))
+            for place, translation in enumerate([best, *best.alternatives][:n])
+        }
         choices = []
-        for i, made in enumerate(found):
+        for i, made in found.items():
             stream = TextStream(self._stop)
             text = stream.push(made.text.encode()) + stream.finish()
             reason = "stop" if stream.is_stopped else reason_of(made.finish_reason)
