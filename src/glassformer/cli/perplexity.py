@@ -43,6 +43,7 @@ def command(
     from glassformer.cli.translate import chunks_of, lines_of
     from glassformer.evaluation.perplexity import LossMeter
     from glassformer.tasks.generator import TextGenerator
+    from glassformer.text.lines import shown_name
 
     generator = TextGenerator.load(model)
     chunks = iter([[_text(source, encoding)]]) if whole else chunks_of(lines_of(source, encoding))
@@ -53,7 +54,9 @@ def command(
         for score in generator.score(texts, with_eos=not no_eos, context=context, stride=stride):
             meter.merge(score.meter)
     if not meter.n_tokens:
-        raise DataError(f"{source} holds no token to predict.", "At least one text was expected.", "Check the file.")
+        raise DataError(
+            f"{shown_name(source)} holds no token to predict.", "At least one text was expected.", "Check the file."
+        )
     _print(meter, n_texts, is_json)
 
 
