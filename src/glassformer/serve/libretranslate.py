@@ -18,7 +18,7 @@ from glassformer.serve.refusal import Refusal
 from glassformer.serve.service import Service, ignored_header, request_body
 from glassformer.tasks.translator import Translation
 
-__all__ = ["build_router", "translate_routed"]
+__all__ = ["build_router", "check_directions", "detected_languages", "translate_routed"]
 
 FORMS = ("application/json", "application/x-www-form-urlencoded")
 
@@ -161,7 +161,7 @@ async def translate_routed(
     for i, (text, source) in enumerate(zip(texts, sources, strict=True)):
         if has_words(text):
             groups.setdefault(source, []).append(i)
-    _check_directions(service, set(sources), target)
+    check_directions(service, set(sources), target)
 
     async def translate_group(source: str, places: list[int]) -> None:
         group = [texts[i] for i in places]
@@ -172,7 +172,8 @@ async def translate_routed(
     return found
 
 
-def _check_directions(service: Service, sources: set[str], target: str) -> None:
+def check_directions(service: Service, sources: set[str], target: str) -> None:
+    """Refuses languages that the server has not, and directions that no models lead in."""
     models = service.models
     for code in [*sorted(sources), target]:
         if code not in models.languages:

@@ -204,7 +204,9 @@ def engine_of(task: Task) -> Engine:
     """What computes its batches."""
     if isinstance(task, Embedder):
         return EmbeddingEngine(task)
-    return VotesEngine(task) if isinstance(task, Classifier | Labeller) else TextEngine(task)
+    if isinstance(task, Classifier | Labeller):
+        return VotesEngine(task)
+    return TextEngine(task)
 
 
 def direction_of(folder: ModelFolder) -> tuple[str, str] | None:

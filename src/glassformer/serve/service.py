@@ -13,6 +13,8 @@ from glassformer.serve.limits import Keys, RateLimit
 from glassformer.serve.metrics import Metrics
 from glassformer.serve.models import Models
 from glassformer.serve.refusal import Refusal
+from glassformer.serve.reports import Reports
+from glassformer.serve.study import Study
 
 __all__ = ["Service", "ignored_header", "request_body"]
 
@@ -26,7 +28,13 @@ class Service:
         self.models = Models(config, self.metrics)
         self.keys = Keys.load(config.keys)
         self.rate = RateLimit(config.rate)
+        self.study, self.reports = Study(), Reports()
         self.is_ready = False
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self.models.close()
+        self.study.close()
 
     def admit(self, request: Request, key: str | None, *, missing: Refusal, wrong: Refusal) -> None:
         """Lets a request in that has a right key, is not one too many, and finds the models loaded.
