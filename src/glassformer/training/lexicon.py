@@ -23,7 +23,6 @@ MAX_PAIRS = 200_000  # counted; every k-th of more
 MIN_COUNT = 3  # pairs in which two pieces must meet before they count as related
 SHIFT = 1.0  # taken off every association, so that what is hardly above chance is none
 RANK = 256  # numbers in a vector
-IDENTITY_SHARE = 0.5  # of the fresh maps that carry values through cross-attention
 
 
 class Lexicon(NamedTuple):
@@ -73,7 +72,7 @@ def start_from_lexicon(model: EncoderDecoder, lexicon: Lexicon) -> None:
 
     Each row of a table keeps its length and takes the direction of its piece's vector, turned at random so that no
     head sees more of it than another; a shared table takes the sum of both sides. Rows without a vector stay as they
-    are. W_V and W_O of the cross-attentions become half identity, as far as they are square: the first guess of the
+    are. W_V and W_O of the cross-attentions become the identity, as far as they are square: the first guess of the
     decoder is then a translation of what it looks at.
     """
     src, tgt = model.encoder.embedding.tokens.weight, model.decoder.embedding.tokens.weight
@@ -88,9 +87,8 @@ def start_from_lexicon(model: EncoderDecoder, lexicon: Lexicon) -> None:
         _turn_rows(output, lexicon.tgt[:, :rank] @ turn)
     for name, parameter in model.decoder.named_parameters():
         if name.endswith(("cross_attention.w_v.weight", "cross_attention.w_o.weight")):
-            n_out, n_in = parameter.shape
-            if n_out == n_in:
-                parameter.lerp_(torch.eye(n_in), IDENTITY_SHARE)
+            if parameter.shape[0] == parameter.shape[1]:
+                nn.init.eye_(parameter)
 
 
 def _turn_rows(table: Tensor, directions: Tensor) -> None:
