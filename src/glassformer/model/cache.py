@@ -55,12 +55,12 @@ class LayerCache:
         """The rows of another follow. Both end at `length`: older positions are left out, missing ones are zero."""
         size = length + max(self.room, other.room)
         n_rows = len(self._k)
-        # Zeros, since a key that is masked must still be a number.
-        k, v = (old.new_zeros(n_rows + len(other._k), old.shape[1], size, old.shape[3]) for old in (self._k, self._v))
+        k, v = (old.new_empty(n_rows + len(other._k), old.shape[1], size, old.shape[3]) for old in (self._k, self._v))
         for part, rows in ((self, slice(n_rows)), (other, slice(n_rows, None))):
             n = min(length, part.length)
-            k[rows, :, length - n : length] = part._k[:, :, part.length - n : part.length]
-            v[rows, :, length - n : length] = part._v[:, :, part.length - n : part.length]
+            for new, old in ((k, part._k), (v, part._v)):
+                new[rows, :, : length - n] = 0  # a key that is masked must still be a number
+                new[rows, :, length - n : length] = old[:, :, part.length - n : part.length]
         self._k, self._v, self.length = k, v, length
 
 
