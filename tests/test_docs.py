@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner
 
 from glassformer.cli import COMMANDS, cli
+from glassformer.config import Task
+from glassformer.errors import ConfigError
 from glassformer.resolve import resolve
 
 ROOT = Path(__file__).parent.parent
+FAULTS = ROOT / "docs" / "faults.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").glob("*.md")])
 
 
@@ -38,7 +42,25 @@ def test_settings_named_in_the_pages_are_known() -> None:
     pattern = r"--set ((?!section\.)[a-z_]+\.[a-z_0-9]+=[^\s`]+)"  # section.key=value stands for any of them
     for page in PAGES:
         for setting in re.findall(pattern, page.read_text(encoding="utf-8")):
-            resolve(None, None, [setting], {"task.start": "a model"})  # which frozen parts and adapters need
+            refusals = [error for task in get_args(Task) if (error := refusal(setting, task)) is not None]
+            assert len(refusals) < len(get_args(Task)), (page.name, refusals[0])
+
+
+def refusal(setting: str, task: str) -> ConfigError | None:
+    """Why a task does not take a setting; with a start, which frozen parts and adapters need."""
+    try:
+        resolve(None, None, [setting], {"task.start": "a model", "task.name": task})
+    except ConfigError as error:
+        return error
+    return None
+
+
+def test_tests_named_in_the_list_of_faults_exist() -> None:
+    cells = re.findall(r"`(\S*test_\w+\.py)` ((?:test_\w+(?:, )?)+)", FAULTS.read_text(encoding="utf-8"))
+    assert len(cells) > 100
+    for file, names in cells:
+        defined = re.findall(r"^def (test_\w+)\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(names.split(", ")) - {""} <= set(defined), (file, names)
 
 
 def test_options_named_in_the_pages_exist() -> None:
