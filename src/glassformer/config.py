@@ -566,6 +566,7 @@ class ServeConfig:
     batch_tokens: int = 16_384  # tokens times hypotheses decoded together
     batch_wait_s: float = 0.002  # seconds that an idle model waits for company of a first request
     threads: int | None = None  # threads of the matrix products of each model; unset: torch's choice, shared out
+    explain_log: str | None = None  # folder that keeps the text of requests with X-Explain: 1 for `explain --request`
     workers: int = 0  # processes that share the port, each with the models, begun anew when killed; 0: this one alone
 
     def __post_init__(self) -> None:

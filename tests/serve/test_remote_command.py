@@ -14,7 +14,7 @@ import pytest
 from glassformer.cli.translate import one_line
 from glassformer.serve.client import MAX_TEXTS
 from glassformer.serve.service import Service
-from serve.serving import Running, running, translator
+from serve.serving import Running, running, translator, wait_until
 from tasks.small_models import LONG
 from training.runs import run_cli
 
@@ -85,6 +85,7 @@ def test_a_key_is_sent(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         service.models.add("en-fr", translator(), direction=("en", "fr"))
 
     with running(load, keys=str(tmp_path / "keys")) as locked:
+        wait_until(lambda: locked.service.is_ready)
         code, _, err = run(locked.url, "a")
         assert code == 2 and "401" in err and "GLASSFORMER_KEY" in err
         assert run(locked.url, "a", "--key", "secret")[0] == 0

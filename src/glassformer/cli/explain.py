@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @click.command("explain")
-@click.argument("model", metavar="MODEL")
-@click.argument("text", metavar="TEXT")
+@click.argument("model", metavar="MODEL", required=False)
+@click.argument("text", metavar="TEXT", required=False)
 @click.option("--target", metavar="TEXT", help="Follow this translation in place of the model's own.")
 @click.option("--why-not", metavar="TEXT", help="Follow a reference and say where and why the model leaves it.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write one page.")
@@ -34,9 +34,13 @@ if TYPE_CHECKING:
     help="Draw as SVG: the map of --attention, else the steps of --open as a graph, else the parts of the model.",
 )
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting of generation.json.")
+@click.option("--request", metavar="ID", help="In place of MODEL and TEXT: a request that a server has kept.")
+@click.option(
+    "--log", envvar="GLASSFORMER_EXPLAIN_LOG", metavar="FOLDER", help="Where it keeps them (its --explain-log)."
+)
 def command(
-    model: str,
-    text: str,
+    model: str | None,
+    text: str | None,
     target: str | None,
     why_not: str | None,
     html: Path | None,
@@ -48,6 +52,8 @@ def command(
     words: bool,
     picture: Path | None,
     sets: tuple[str, ...],
+    request: str | None,
+    log: str | None,
 ) -> None:
     """Show how the model in the folder MODEL computes on TEXT, step by step.
 
@@ -64,8 +70,11 @@ def command(
     from glassformer.resolve import override
     from glassformer.tasks.model_folder import load_model_folder
 
-    folder = load_model_folder(model)
-    generation = override(folder.config.generation, "generation", sets, {})
+    kept = _kept(request, log, model, text, target)
+    folder = load_model_folder(kept["folder"])
+    saved = kept.get("generation", folder.config.generation)
+    generation = override(saved, "generation", sets, {})
+    text, target = kept["text"], kept["target"]
     explanation = explain(folder, text, target=target, reference=why_not, generation=generation)
     map_ = None if attention is None else _map(explanation, attention, head)
     _print(explanation, opened, map_, head, words)
@@ -80,6 +89,22 @@ def command(
         click.echo(f"JSON: {json_}", err=True)
     if explanation.first_off is not None:
         raise SystemExit(1)
+
+
+def _kept(
+    request: str | None, log: str | None, model: str | None, text: str | None, target: str | None
+) -> dict[str, Any]:
+    """What is explained: MODEL and TEXT, or a request with its settings."""
+    if request is None:
+        if model is None or text is None:
+            raise UserError("MODEL or TEXT is missing.", "Both were expected, or --request ID.", "Give them.")
+        return {"folder": model, "text": text, "target": target}
+    if model is not None or target is not None or log is None:
+        what = "--request was given without --log." if log is None else "--request was given with MODEL or --target."
+        raise UserError(what, "A request has its own model and text.", "Write explain --request ID --log FOLDER.")
+    from glassformer.serve.explained import read_request
+
+    return read_request(Path(log), request)
 
 
 def _map(explanation: Explanation, key: str, head: int | None) -> AttentionMap:

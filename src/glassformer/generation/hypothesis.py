@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["FinishReason", "Hypothesis", "LengthPenalty"]
+__all__ = ["Candidates", "FinishReason", "Hypothesis", "LengthPenalty"]
 
 FinishReason = Literal["eos", "length", "stop"]
+Candidates = tuple[tuple[int, float], ...]  # tokens that might have been made, with their log-probabilities, best first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class Hypothesis:
     log_prob: float  # their sum
     score: float  # the sum over the length penalty: what hypotheses are ranked by
     finish_reason: FinishReason  # eos: an end token was made; stop: a stop string; length: cut at the limit
+    top: list[Candidates] = field(default_factory=list)  # of each token the likeliest ones, where they were asked for
 
     @property
     def is_finished(self) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glassformer.generation.decoding import Decoding, log_probs_of
 from glassformer.generation.guard import check_logits
-from glassformer.generation.hypothesis import FinishReason, Hypothesis, LengthPenalty
+from glassformer.generation.hypothesis import Candidates, FinishReason, Hypothesis, LengthPenalty
 from glassformer.generation.processors import Rules
 from glassformer.generation.running import RunningSearch
 from glassformer.generation.terms import Terms
@@ -95,6 +95,7 @@ class Made:
     token: int
     log_prob: float
     finish_reason: FinishReason | None  # why the row ends with it; None: it goes on
+    top: Candidates = ()  # the likeliest tokens in its place, as many as were asked for
 
 
 class RowSearch(RunningSearch):
@@ -105,10 +106,14 @@ class RowSearch(RunningSearch):
         logits: [R, V] of the first new token.
         terms: Rules, ends and score.
         choose: Takes the logits after the rules.
+
+    Attributes:
+        n_top: How many of the likeliest tokens are told of each row.
     """
 
     def __init__(self, decoding: Decoding, logits: Tensor, terms: Terms, choose: Chooser) -> None:
         super().__init__(decoding, logits, terms)
+        self.n_top = [0] * len(logits)
         self.rows = list(range(len(logits)))
         self.choose = choose
 
@@ -121,12 +126,20 @@ class RowSearch(RunningSearch):
         logits = self._next_logits()
         check_logits(logits, self.items)
         tokens = self.choose(self.ids, logits)
-        log_probs = log_probs_of(logits.gather(1, tokens[:, None]), logits)
+        best, top = logits.topk(min(max(self.n_top), logits.shape[1]), dim=1)
+        log_probs = log_probs_of(torch.cat([logits.gather(1, tokens[:, None]), best], 1), logits)
+        top_log_probs = log_probs[:, 1:].tolist()
+        tops = [
+            tuple(zip(*parts, strict=True))[:n]
+            for *parts, n in zip(top.tolist(), top_log_probs, self.n_top, strict=True)
+        ]
         self.lengths = [length + 1 for length in self.lengths]
         reasons = self._finish_reasons(tokens)
         made = [
             Made(*parts)
-            for parts in zip(self.rows, self.items, tokens.tolist(), log_probs[:, 0].tolist(), reasons, strict=True)
+            for parts in zip(
+                self.rows, self.items, tokens.tolist(), log_probs[:, 0].tolist(), reasons, tops, strict=True
+            )
         ]
         keep = [place for place, reason in enumerate(reasons) if reason is None]
         rows = torch.tensor(keep, dtype=torch.int64, device=tokens.device)
@@ -139,12 +152,13 @@ class RowSearch(RunningSearch):
         self.choose.join(other.choose, len(self.ids), len(other.ids))
         super().join(other)
         self.rows += other.rows
+        self.n_top += other.n_top
 
     def _keep(self, keep: list[int]) -> None:
         if len(keep) == len(self.rows):
             return
         rows = torch.tensor(keep, dtype=torch.int64, device=self.ids.device)
-        self.rows = [self.rows[place] for place in keep]
+        self.rows, self.n_top = [self.rows[place] for place in keep], [self.n_top[place] for place in keep]
         self._select(keep, rows)
         self.choose.select(rows)
         self.ids = self._newest(self.ids[rows])

@@ -126,15 +126,20 @@ def begin_search(
     max_new_tokens: Sequence[int],
     forbidden_ids: Sequence[int] = (),
     seeds: Sequence[int] | None = None,
+    n_top: Sequence[int] | None = None,
 ) -> BeamSearch | RowSearch:
     """Reads the prefixes, for a caller that makes the steps itself, under `torch.no_grad`. Searches of one config and
     model can be joined, and what comes of an item is what `generate` makes of it.
 
     Args: as for `generate`; each limit is at least 1, and
         items: Their numbers, different from those of any search that this one will be joined with.
+        n_top: How many of the likeliest tokens `Made.top` has of each item, before what narrows a draw. Not of beams.
     """
     forced = _forced(config, None, max_new_tokens)
-    return _begun(decoding, prefix, config, items, max_new_tokens, eos_ids, forbidden_ids, forced, seeds)
+    search = _begun(decoding, prefix, config, items, max_new_tokens, eos_ids, forbidden_ids, forced, seeds)
+    if n_top is not None and isinstance(search, RowSearch):
+        search.n_top = list(n_top)
+    return search
 
 
 def generate_steps(

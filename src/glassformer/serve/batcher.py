@@ -137,6 +137,11 @@ class Batcher:
             self._ready.notify()
         self._thread.join(CLOSE_S)  # Python would cut it off in the middle of a product
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread takes work."""
+        return self._thread.is_alive()
+
     def _n_waiting(self) -> int:
         return sum(len(job.waiting) for job in self._jobs)
 

@@ -28,12 +28,17 @@ class ChatFields(BaseModel):
     stream_options: dict[str, bool] | None = Field(None, description="include_usage.")
     presence_penalty: float | None = Field(None, description="Not supported, but for 0.")
     frequency_penalty: float | None = Field(None, description="Not supported, but for 0.")
+    logprobs: bool | None = Field(None, description="Not supported, but for false.")
+    top_logprobs: int | None = Field(None, description="Not supported.")
     user: str | None = Field(None, description="Not read.")
 
 
 def as_completion(fields: ChatFields) -> CompletionFields:
     """The same request to /v1/completions."""
-    given = fields.model_dump(exclude={"messages", "max_completion_tokens"})
+    for name in ("logprobs", "top_logprobs"):
+        if getattr(fields, name):
+            raise Refusal(400, f"{name}: translators do not support it.", param=name, code="unsupported")
+    given = fields.model_dump(exclude={"messages", "max_completion_tokens", "logprobs", "top_logprobs"})
     given["max_tokens"] = fields.max_completion_tokens or fields.max_tokens
     return CompletionFields(prompt=_last_text(fields.messages), **given)
 

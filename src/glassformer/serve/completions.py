@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import BaseModel, Field
 
 from glassformer.config import GenerationConfig, ServeConfig
+from glassformer.generation.hypothesis import Candidates
 from glassformer.generation.streaming import check_stop
 from glassformer.serve.refusal import Refusal
 
@@ -31,7 +32,9 @@ class CompletionFields(BaseModel):
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Repeats a draw.")
     stream: bool | None = Field(None, description="Send pieces as server-sent events.")
     stream_options: dict[str, bool] | None = Field(None, description="include_usage.")
-    logprobs: int | None = Field(None, ge=0, le=1, description="0 or 1: log-probabilities of the tokens chosen.")
+    logprobs: int | None = Field(
+        None, ge=0, le=20, description="Log-probabilities of the tokens, and of the n likeliest."
+    )
     echo: bool | None = Field(None, description="Begin with the prompt.")
     repetition_penalty: float | None = Field(None, gt=0, le=100, description="Above 1: fewer repetitions.")
     length_penalty: float | None = Field(None, ge=-10, le=10, description="Beam search: exponent of the length.")
@@ -52,6 +55,7 @@ class Choice:
     finish_reason: str | None  # stop or length; None: more is to come
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    top: list[Candidates] = field(default_factory=list)  # the likeliest tokens in place of each
 
 
 def settings_of(

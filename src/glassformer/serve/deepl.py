@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -10,7 +11,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from glassformer.serve.detection import language_name
 from glassformer.serve.fields import read_fields
-from glassformer.serve.libretranslate import detected_languages, translate_routed
+from glassformer.serve.libretranslate import detected_languages, explained, translate_routed
 from glassformer.serve.limits import bearer, check_texts
 from glassformer.serve.refusal import Refusal
 from glassformer.serve.service import Service, ignored_header, request_body
@@ -51,6 +52,10 @@ def build_router(service: Service) -> APIRouter:
         service.admit(request, bearer(request, "DeepL-Auth-Key"), missing=refusal, wrong=refusal)
 
     router = APIRouter(prefix="/v2", dependencies=[Depends(admit)])
+    used: Counter[str] = Counter()  # characters that each key has had translated
+
+    def user_of(request: Request) -> str:
+        return (bearer(request, "DeepL-Auth-Key") or "") if service.keys else ""
 
     @router.post("/translate", openapi_extra=request_body(TranslateFields, *FORMS))
     async def translate(request: Request) -> JSONResponse:
@@ -63,7 +68,7 @@ def build_router(service: Service) -> APIRouter:
             sources = [language_code(fields.source_lang)] * len(fields.text)
         else:
             sources = [code for code, _ in await detected_languages(service, fields.text)]
-        is_html = fields.tag_handling is not None
+        is_html, is_explained = fields.tag_handling is not None, service.explain_log.is_asked(request)
         found = await translate_routed(
             service, fields.text, sources, language_code(fields.target_lang), is_html=is_html
         )
@@ -71,7 +76,12 @@ def build_router(service: Service) -> APIRouter:
             {"detected_source_language": source.upper(), "text": best, "billed_characters": len(text)}
             for source, text, (best, *_) in zip(sources, fields.text, found, strict=True)
         ]
-        return JSONResponse({"translations": translations}, headers=ignored_header(raw, TranslateFields))
+        headers = ignored_header(raw, TranslateFields)
+        if is_explained:
+            target = language_code(fields.target_lang)
+            headers |= await explained(service, fields.text, sources[0], target, is_html=is_html)
+        used[user_of(request)] += sum(map(len, fields.text))
+        return JSONResponse({"translations": translations}, headers=headers)
 
     @router.get("/languages")
     @router.post("/languages")
@@ -84,9 +94,9 @@ def build_router(service: Service) -> APIRouter:
         return [{"language": code.upper(), "name": language_name(code)} | extra for code in codes]
 
     @router.get("/usage")
-    async def usage() -> dict[str, int]:
-        """Characters are not counted here: nothing is used up."""
-        return {"character_count": 0, "character_limit": 1_000_000_000_000}
+    async def usage(request: Request) -> dict[str, int]:
+        """Characters that the key has had translated since the start (without keys: everybody). They never run out."""
+        return {"character_count": used[user_of(request)], "character_limit": 1_000_000_000_000}
 
     return router
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -62,6 +62,7 @@ class TextBatch:
             forbidden_ids=task.forbidden_ids,
             max_new_tokens=limits,
             seeds=[item.seed for item in items.values()],
+            n_top=[item.n_top for item in items.values()],
         )
 
     @property
@@ -96,10 +97,13 @@ class TextBatch:
         reason = "stop" if text.stream.is_stopped else token.finish_reason
         events: list[Event] = []
         if text.item.is_streamed:
-            events.append(Piece(piece + text.stream.finish() if reason else piece, token.token, token.log_prob))
+            events.append(
+                Piece(piece + text.stream.finish() if reason else piece, token.token, token.log_prob, token.top)
+            )
         if reason:
             ids, log_probs = [t.token for t in text.made], [t.log_prob for t in text.made]
-            events.append(Done([Hypothesis.of(token.item, ids, log_probs, reason, self._penalty)]))
+            hypothesis = Hypothesis.of(token.item, ids, log_probs, reason, self._penalty)
+            events.append(Done([replace(hypothesis, top=[t.top for t in text.made])]))
         return events
 
 

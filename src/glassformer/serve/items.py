@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from glassformer.config import GenerationConfig
+from glassformer.generation.hypothesis import Candidates
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,6 +29,7 @@ class Item:
     seed: int = 0  # of its own stream of random numbers
     stop: tuple[str, ...] = ()  # texts that end it
     is_streamed: bool = False  # its pieces are wanted as they are made
+    n_top: int = 0  # likeliest tokens that are told in place of each; not of beams
 
     @property
     def n_rows(self) -> int:
@@ -42,6 +44,7 @@ class Piece:
     text: str
     token: int
     log_prob: float
+    top: Candidates = ()
 
 
 @dataclass(frozen=True)

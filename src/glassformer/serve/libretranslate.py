@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -16,7 +17,7 @@ from glassformer.serve.limits import bearer, check_texts
 from glassformer.serve.markup import Markup
 from glassformer.serve.refusal import Refusal
 from glassformer.serve.service import Service, ignored_header, request_body
-from glassformer.tasks.translator import Translation
+from glassformer.tasks.translator import Translation, Translator
 
 __all__ = ["build_router", "check_directions", "detected_languages", "translate_routed"]
 
@@ -68,8 +69,17 @@ def build_router(service: Service) -> APIRouter:
             if not raw.values.get(name):
                 raise Refusal(400, f"Invalid request: missing {name} parameter", param=name)
         fields = raw.checked(TranslateFields)
+        is_explained = service.explain_log.is_asked(request)
         content = await answered(service, fields)
-        return JSONResponse(content, headers=ignored_header(raw, TranslateFields))
+        headers = ignored_header(raw, TranslateFields)
+        if is_explained:
+            source = fields.source.lower()
+            if source == "auto" and isinstance(fields.q, str):
+                source = content["detectedLanguage"]["language"]
+            headers |= await explained(
+                service, fields.q, source, fields.target.lower(), is_html=fields.format == "html"
+            )
+        return JSONResponse(content, headers=headers)
 
     @guarded.post("/detect", openapi_extra=request_body(DetectFields, *FORMS))
     async def detect_language(request: Request) -> JSONResponse:
@@ -141,6 +151,19 @@ async def answered(service: Service, fields: TranslateFields) -> dict[str, Any]:
     if fields.alternatives:
         content["alternatives"] = [others for _, *others in found]
     return {name: value[0] for name, value in content.items()} if isinstance(fields.q, str) else content
+
+
+async def explained(
+    service: Service, texts: str | Sequence[str], source: str, target: str, *, is_html: bool
+) -> dict[str, str]:
+    """Keeps a request for its explanation; returns the header with its id."""
+    route = service.models.route(source, target)
+    if is_html or len(route) != 1:
+        raise Refusal(400, "X-Explain: plain text that one model translates is explained.")
+    texts = [texts] if isinstance(texts, str) else texts
+    assert isinstance(route[0].task, Translator)
+    settings = replace(route[0].task.generation, n_best=1)
+    return await asyncio.to_thread(service.explain_log.keep, route[0], texts, settings, settings.max_new_tokens, "")
 
 
 async def detected_languages(service: Service, texts: Sequence[str]) -> list[Detected]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import logging
 import secrets
@@ -16,6 +17,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 
+from glassformer.generation.hypothesis import Candidates
 from glassformer.serve.chat import ChatFields, as_chat, as_completion
 from glassformer.serve.completions import Choice, CompletionFields
 from glassformer.serve.fields import Fields, read_fields
@@ -30,6 +32,7 @@ from glassformer.tasks.embedder import Embedder
 from glassformer.tasks.generator import TextGenerator
 from glassformer.tasks.labeller import Labeller
 from glassformer.tasks.translator import Translator
+from glassformer.text.tokenizer import Tokenizer
 
 __all__ = ["build_router"]
 
@@ -82,7 +85,7 @@ def build_router(service: Service) -> APIRouter:
         raw = await read_fields(request, takes_form=False)
         refuse_ids(raw, "prompt")
         fields = raw.checked(CompletionFields)
-        return await completed(service, fields, ignored_header(raw, CompletionFields), lambda answer: answer)
+        return await completed(service, request, fields, ignored_header(raw, CompletionFields), lambda answer: answer)
 
     @router.post("/chat/completions", openapi_extra=request_body(ChatFields, JSON))
     async def chat(request: Request) -> Response:
@@ -91,7 +94,7 @@ def build_router(service: Service) -> APIRouter:
         fields = raw.checked(ChatFields)
         if not isinstance(find(service, fields.model).task, Translator):
             raise Refusal(400, f"model: {fields.model} has no chat format. Use /v1/completions.", param="model")
-        return await completed(service, as_completion(fields), ignored_header(raw, ChatFields), as_chat)
+        return await completed(service, request, as_completion(fields), ignored_header(raw, ChatFields), as_chat)
 
     @router.post("/embeddings", openapi_extra=request_body(EmbeddingFields, JSON))
     async def embeddings(request: Request) -> JSONResponse:
@@ -137,7 +140,9 @@ def refuse_ids(raw: Fields, name: str) -> None:
         )  # fmt: skip
 
 
-async def completed(service: Service, fields: CompletionFields, headers: dict[str, str], shape: Shape) -> Response:
+async def completed(
+    service: Service, request: Request, fields: CompletionFields, headers: dict[str, str], shape: Shape
+) -> Response:
     """The answer, whole or as a stream, in the shape of the endpoint."""
     model = find(service, fields.model)
     if not isinstance(model.task, Translator | TextGenerator):
@@ -151,6 +156,9 @@ async def completed(service: Service, fields: CompletionFields, headers: dict[st
         "created": int(time.time()),
         "model": model.name,
     }
+    is_explained = service.explain_log.is_asked(request)
+    if is_explained and fields.stream:
+        raise Refusal(400, "X-Explain: a stream is not explained.")
     if fields.stream:
         with_usage = bool((fields.stream_options or {}).get("include_usage"))
         chunks = streamed(service, model, work, head, shape, with_usage, fields.logprobs is not None)
@@ -160,11 +168,24 @@ async def completed(service: Service, fields: CompletionFields, headers: dict[st
         choices = work.choices(await job.results())
     n_made = sum(len(choice.tokens) for choice in choices)
     service.models.count(model, work.items, n_made)
+    if is_explained:
+        headers |= await asyncio.to_thread(explained, service, model, work, fields, choices)
     answer = head | {
         "choices": [choice_content(model, choice, fields.logprobs is not None) for choice in choices],
         "usage": usage(work, n_made),
     }
     return JSONResponse(shape(answer), headers=headers)
+
+
+def explained(
+    service: Service, model: ServedModel, work: Work, fields: CompletionFields, choices: list[Choice]
+) -> dict[str, str]:
+    """Keeps a request for its explanation; returns the header with its id."""
+    prompts = [fields.prompt] if isinstance(fields.prompt, str) else fields.prompt
+    settings = work.items[0].settings if work.items else None
+    if len(work.items) != 1 or settings is None:
+        raise Refusal(400, "X-Explain: one text of one sentence is explained.")
+    return service.explain_log.keep(model, prompts, settings, work.items[0].limit, choices[0].text)
 
 
 async def streamed(
@@ -222,10 +243,24 @@ def choice_content(model: ServedModel, choice: Choice, with_log_probs: bool) -> 
         content["logprobs"] = {
             "tokens": tokens,
             "token_logprobs": log_probs,
-            "top_logprobs": [{token: log_prob} for token, log_prob in zip(tokens, log_probs, strict=True)],
+            "top_logprobs": [
+                _likeliest(model.task.tokenizer, chosen, top)
+                for chosen, top in itertools.zip_longest(
+                    zip(tokens, log_probs, strict=True), choice.top[: len(tokens)], fillvalue=()
+                )
+            ],
             "text_offset": offsets,
         }
     return content
+
+
+def _likeliest(tokenizer: Tokenizer, chosen: tuple[str, float], top: Candidates) -> dict[str, float]:
+    """The likeliest tokens and the chosen one; of two that look alike the likelier."""
+    names = [text.decode("utf-8", "replace") for text in tokenizer.bytes_of([token for token, _ in top])]
+    found = {chosen[0]: chosen[1]}
+    for name, (_, log_prob) in zip(names, top, strict=True):
+        found[name] = max(log_prob, LOWEST, found.get(name, LOWEST))
+    return found
 
 
 async def embedded(service: Service, fields: EmbeddingFields) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from glassformer.config import ServeConfig
+from glassformer.serve.explained import ExplainLog
 from glassformer.serve.fields import Fields
 from glassformer.serve.limits import Keys, RateLimit
 from glassformer.serve.metrics import Metrics
@@ -28,6 +29,7 @@ class Service:
         self.models = Models(config, self.metrics)
         self.keys = Keys.load(config.keys)
         self.rate = RateLimit(config.rate)
+        self.explain_log = ExplainLog(config.explain_log)
         self.study, self.reports = Study(), Reports()
         self.is_ready = False
 

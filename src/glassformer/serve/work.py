@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 from glassformer.config import ServeConfig
+from glassformer.generation.hypothesis import Hypothesis
 from glassformer.generation.streaming import TextStream
 from glassformer.serve.completions import (
     Choice,
@@ -94,6 +96,8 @@ class GenerationWork(Work):
         settings = settings_of(task.generation, fields, n, default_temperature=1.0)
         if settings.beam_size > 1 and fields.stream:
             raise Refusal(400, "stream: beam search knows its first token last.", param="stream")
+        if settings.beam_size > 1 and (fields.logprobs or 0) > 1:
+            raise Refusal(400, "logprobs: of beam search only the chosen tokens are known (0 or 1).", param="logprobs")
         max_tokens = fields.max_tokens or DEFAULT_TOKENS
         check_total(config, len(prompts) * n, max_tokens)
         rows = [task.prompt_ids(prompt) for prompt in prompts]
@@ -110,6 +114,7 @@ class GenerationWork(Work):
                 seed=seed + place,
                 stop=stop,
                 is_streamed=bool(fields.stream),
+                n_top=fields.logprobs or 0,
             )
             for ids, limit in zip(rows, limits, strict=True)
             for place in range(self._n_items)
@@ -118,13 +123,13 @@ class GenerationWork(Work):
     def choices(self, results: Sequence[list[object]]) -> list[Choice]:
         n_each = self._n // self._n_items
         found = {
-            i * n_each + place: Completion.of(h, self._task.bytes_of, self._stop)  # type: ignore[arg-type]
+            i * n_each + place: (Completion.of(h, self._task.bytes_of, self._stop), h.top)
             for i, result in enumerate(results)
-            for place, h in enumerate(result)
+            for place, h in enumerate(cast("list[Hypothesis]", result))
         }
         return [
-            Choice(i, self._echoed(i) + made.text, reason_of(made.finish_reason), made.ids, made.token_log_probs)
-            for i, made in found.items()
+            Choice(i, self._echoed(i) + made.text, reason_of(made.finish_reason), made.ids, made.token_log_probs, top)
+            for i, (made, top) in found.items()
         ]
 
     async def pieces(self, job: Job) -> AsyncIterator[Choice]:
@@ -133,7 +138,7 @@ class GenerationWork(Work):
             if isinstance(event, Piece):
                 text = event.text if i in begun else self._echoed(i) + event.text
                 begun.add(i)
-                yield Choice(i, text, None, [event.token], [event.log_prob])
+                yield Choice(i, text, None, [event.token], [event.log_prob], [event.top])
             else:
                 yield Choice(i, "", reason_of(event.result[0].finish_reason))
 
