@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from glassformer.config import Config
 from glassformer.errors import CheckpointError, TokenizerError
@@ -97,11 +99,24 @@ def load_model_folder(path: str | Path) -> ModelFolder:
     src_tokenizer = load_tokenizer(path / SRC_TOKENIZER) if (path / SRC_TOKENIZER).exists() else tokenizer
     _check_vocabulary("tokenizer", tokenizer, config.model.vocab_size, hashes)
     _check_vocabulary("source_tokenizer", src_tokenizer, config.model.source_vocab_size, hashes)
-    model = build_model(config.model)
+    with _Undrawn():
+        model = build_model(config.model)
     load_state(model, load_tensors(path / WEIGHTS), str(path / WEIGHTS))
     metrics = _read_json(path / METRICS) if (path / METRICS).exists() else {}
     labels = None if config.model.head == "none" else _labels(path / LABELS, config.model.n_labels)
     return ModelFolder(path, config, model.eval(), tokenizer, src_tokenizer, metrics, labels)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Random numbers are not drawn: for weights that a file replaces, which must be all of them."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        if func in (Tensor.uniform_, Tensor.normal_, nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_):
+            return args[0] if args else named["tensor"]
+        return func(*args, **named)
 
 
 def _labels(path: Path, n_labels: int) -> LabelSet:

@@ -221,7 +221,7 @@ def require_known(state: dict[str, Any], library: Tokenizer) -> None:
         and not state["added_tokens"]
         and sorted(vocab.values()) == list(range(len(vocab)))
         and tuple(names[: len(SPECIALS)]) == SPECIALS
-        and all(alphabet.issuperset(name) for name in names)
+        and alphabet.issuperset("".join(names))
         and alphabet.issubset(names)
     )
     if not is_known:

@@ -311,9 +311,9 @@ class Tokenizer:
 
     @cached_property
     def _all_bytes(self) -> dict[int, bytes]:
-        byte_of = {char: byte for byte, char in enumerate(BYTE_CHARS)}
+        byte_of = {ord(char): byte for byte, char in enumerate(BYTE_CHARS)}
         names = [name.removeprefix(CONTINUING) or name if self.kind == "wordpiece" else name for name in self.names]
-        return {i: bytes(byte_of[char] for char in name) for i, name in enumerate(names)}
+        return {i: name.translate(byte_of).encode("latin-1") for i, name in enumerate(names)}
 
     @cached_property
     def _text_bytes(self) -> dict[int, bytes]:
