@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from explain_models import IDS, TEXT, Page, content_of, explained, folder, page_of
+from explain_models import CASES, IDS, TEXT, Page, content_of, explained, folder, page_of
 
 from glassformer.cli import cli
+from glassformer.errors import UserError
 from glassformer.explain import explain
 from tasks.small_models import save_folder
 
@@ -23,8 +24,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_folder(tmp_path_factory.mktemp("explain") / "model")
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["explain", *map(str, arguments)])
+def run(*arguments: object, catch: bool = True) -> Result:
+    return CliRunner().invoke(cli, ["explain", *map(str, arguments)], catch_exceptions=catch)
 
 
 def complaints(value: Any, schema: dict[str, Any], where: str = "$") -> list[str]:
@@ -82,6 +83,25 @@ def test_the_command_writes_a_page_and_json(model: Path, tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
     assert "Why not" in page.read_text(encoding="utf-8")
     assert json.loads(data.read_text(encoding="utf-8"))["views"]["why_not"]["reference"] == "Nous mangeons."
+
+
+def test_json_goes_to_standard_output_and_the_table_to_standard_error(model: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(model)
+    result = run(model, TEXT, "--json", "-", "--why-not", "Nous mangeons.")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["views"]["why_not"]["verdict"] in " ".join(result.stderr.split())
+    assert "Served = equation" in result.stderr and not Path("-").exists()
+    with pytest.raises(UserError, match="given 2 times"):
+        run(model, TEXT, "--json", "-", "--html", "-", catch=False)
+
+
+def test_an_explanation_without_views_has_the_same_rows_and_no_page() -> None:
+    case, whole = CASES[0], explained(IDS[0])
+    short = explain(folder(case[0], **case[1]), TEXT, with_views=False)
+    assert short.views == {} and [row.delta for row in short.rows] == [row.delta for row in whole.rows]
+    for face in (short.to_html, short.to_json, short._repr_html_):
+        with pytest.raises(UserError, match="without views"):
+            face()
 
 
 @pytest.mark.parametrize(

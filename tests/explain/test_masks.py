@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,9 @@ def test_the_command_exits_with_0_and_with_1_on_a_leak(tmp_path: Path, monkeypat
     assert result.exit_code == 0, result.output
     assert "Rows are queries, columns are keys" in result.output and "holds" in result.output
     assert max(map(len, result.output.splitlines())) <= 80
+    result = CliRunner().invoke(cli, ["masks", str(path), *TEXTS, "--json", "-"])
+    assert json.loads(result.stdout) == json.loads((tmp_path / "masks.json").read_text(encoding="utf-8"))
+    assert "holds" in result.stderr
     leaky = planted(folder(), off_by_one, "decoder.stack.blocks.0.self")
     monkeypatch.setattr("glassformer.tasks.model_folder.load_model_folder", lambda path: leaky)
     result = CliRunner().invoke(cli, ["masks", str(path), *TEXTS])

@@ -81,7 +81,7 @@ def test_a_fault_inside_the_fused_kernel_is_named_at_the_context() -> None:
             module.kernel = lambda q, k, v, **options: fused_attention(
                 q, k, v, **(options | {"scale": 0.9 * options["scale"]})
             )  # type: ignore[misc]
-    first = explain(model, TEXT).first_off
+    first = explain(model, TEXT, with_views=False).first_off
     assert first is not None and first.key == "encoder.1.self.context"
 
 
@@ -91,7 +91,7 @@ def test_a_fault_in_the_cache_is_found_in_the_decoder() -> None:
     attention = model.model.get_submodule("decoder.stack.blocks.0.self_attention")
     assert isinstance(attention, Attention)
     attention.kernel = lambda q, k, v, **options: fused_attention(q, k, v.roll(1, 2), **options)  # type: ignore[misc]
-    first = explain(model, TEXT).first_off
+    first = explain(model, TEXT, with_views=False).first_off
     assert first is not None and first.key == "decoder.1.self.context"
 
 
@@ -156,7 +156,7 @@ def test_each_row_follows_from_earlier_rows_by_numpy_alone(case: str, tmp_path: 
 
 def test_rows_name_only_earlier_rows_and_saved_weights() -> None:
     model = folder(tying="none", use_attention_bias=True)
-    explanation, seen = explain(model, TEXT), set()
+    explanation, seen = explain(model, TEXT, with_views=False), set()
     weights = {name for name, _ in model.model.named_parameters()}
     named = set()
     for row in explanation.rows:

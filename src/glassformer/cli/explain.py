@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from glassformer.cli import STDOUT, first_import, write_file
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def command(
     """Show how the model in the folder MODEL computes on TEXT, step by step.
 
     Each step has its equation, shape, numbers, cost, and the largest difference between the equation in float64 and
-    the tensor of the path that serves. Exits with 1 when they differ.
+    the tensor of the path that serves. Exits with 1 when they differ. A FILE of - is standard output; the table of
+    steps then goes to standard error.
     """
     if full and json_ is None:
         raise UserError("--full was given without --json.", "It adds numbers to the JSON.", "Give --json FILE.")
@@ -66,27 +68,28 @@ def command(
         raise UserError(
             "--head or --words was given without --attention.", "They choose what it prints.", "Give --attention KEY."
         )
-    from glassformer.explain import explain
-    from glassformer.resolve import override
-    from glassformer.tasks.model_folder import load_model_folder
+    if (n_stdout := [html, json_, picture].count(STDOUT)) > 1:
+        raise UserError(f"- was given {n_stdout} times.", "Standard output takes one of them.", "Name a file.")
+    with first_import():
+        from glassformer.explain import explain
+        from glassformer.resolve import override
+        from glassformer.tasks.model_folder import load_model_folder
 
     kept = _kept(request, log, model, text, target)
     folder = load_model_folder(kept["folder"])
     saved = kept.get("generation", folder.config.generation)
     generation = override(saved, "generation", sets, {})
     text, target = kept["text"], kept["target"]
-    explanation = explain(folder, text, target=target, reference=why_not, generation=generation)
+    with_views = any((html, json_, why_not))
+    explanation = explain(folder, text, target=target, reference=why_not, generation=generation, with_views=with_views)
     map_ = None if attention is None else _map(explanation, attention, head)
-    _print(explanation, opened, map_, head, words)
+    _print(explanation, opened, map_, head, words, to_stderr=n_stdout > 0)
     if picture is not None:
-        picture.write_text(_drawing(explanation, opened, map_, head, words), encoding="utf-8")
-        click.echo(f"Picture: {picture}", err=True)
+        write_file(picture, _drawing(explanation, opened, map_, head, words), "Picture")
     if html is not None:
-        html.write_text(explanation.to_html(), encoding="utf-8")
-        click.echo(f"Page: {html}", err=True)
+        write_file(html, explanation.to_html(), "Page")
     if json_ is not None:
-        json_.write_text(explanation.to_json(is_full=full) + "\n", encoding="utf-8")
-        click.echo(f"JSON: {json_}", err=True)
+        write_file(json_, explanation.to_json(is_full=full) + "\n", "JSON")
     if explanation.first_off is not None:
         raise SystemExit(1)
 
@@ -119,13 +122,20 @@ def _map(explanation: Explanation, key: str, head: int | None) -> AttentionMap:
 
 
 def _print(
-    explanation: Explanation, opened: tuple[str, ...], map_: AttentionMap | None, head: int | None, is_words: bool
+    explanation: Explanation,
+    opened: tuple[str, ...],
+    map_: AttentionMap | None,
+    head: int | None,
+    is_words: bool,
+    *,
+    to_stderr: bool,
 ) -> None:
     from rich.console import Console
 
     from glassformer.explain.render_terminal import show, show_map
 
-    console = Console(highlight=False, width=None if Console().is_terminal else 80)
+    width = None if Console(stderr=to_stderr).is_terminal else 80
+    console = Console(highlight=False, stderr=to_stderr, width=width)
     show(explanation, console, opened=opened)
     if map_ is not None:
         show_map(map_, console, head=head, is_words=is_words)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from glassformer.cli import STDOUT, write_file
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def command(model: str, texts: tuple[str, ...], json_: Path | None) -> None:
 
     TEXTs, at least two of unequal lengths, make one padded batch; without any, two are chosen. The test changes
     tokens that may not be seen, future ones and pads, and looks which outputs move. Exits with 1 when one does.
+    A FILE of - is standard output; all else then goes to standard error.
     """
     if len(texts) == 1 or any(not text.strip() for text in texts):
         raise UserError(
@@ -37,7 +39,9 @@ def command(model: str, texts: tuple[str, ...], json_: Path | None) -> None:
     from glassformer.tasks.model_folder import load_model_folder
 
     view = masks_view(load_model_folder(model), list(texts or TEXTS))
-    console = Console(highlight=False, width=None if Console().is_terminal else 80)
+    to_stderr = json_ == STDOUT
+    width = None if Console(stderr=to_stderr).is_terminal else 80
+    console = Console(highlight=False, stderr=to_stderr, width=width)
     for picture in view.pictures:
         _draw(picture, console)
     _report(view, console)
@@ -46,7 +50,7 @@ def command(model: str, texts: tuple[str, ...], json_: Path | None) -> None:
 
         from glassformer.explain.render_json import plain
 
-        json_.write_text(json.dumps(plain(view), ensure_ascii=False) + "\n", encoding="utf-8")
+        write_file(json_, json.dumps(plain(view), ensure_ascii=False) + "\n", "JSON")
     if view.has_leak:
         raise SystemExit(1)
 

@@ -21,7 +21,7 @@ def command(model: str, text: str, count: int, seed: int) -> None:
     from glassformer.explain import explain
     from glassformer.explain.quiz import questions
 
-    asked, n_right = questions(explain(model, text), count=count, seed=seed), 0
+    asked, n_right = questions(explain(model, text, with_views=False), count=count, seed=seed), 0
     n_asked = 0
     for number, question in enumerate(asked, start=1):
         click.echo(f"\n{number}/{len(asked)}  {question.text}\n> ", nl=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from glassformer.cli import first_import
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def command(
         _refuse_local(local | {"--strict": strict, "--precision": precision != "float32"})
         _translate_remotely(server, key, model, lines, n_best or 1, output)
         return
-    from glassformer.tasks import Translator
+    with first_import():
+        from glassformer.tasks import Translator
 
     if picture and len(texts) != 1:
         raise UserError("--picture was given without one TEXT.", "A picture shows one text.", "Give the text itself.")

@@ -6,7 +6,7 @@ import copy
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.explain.trace import Trace, run_whole, watch
 from glassformer.model import Attention, LayerNorm, Model, RMSNorm
@@ -23,7 +23,8 @@ class Equation:
     """
 
     def __init__(self, model: Model) -> None:
-        self.model: Model = copy.deepcopy(model).double().eval()
+        exact = {id(p): nn.Parameter(p.detach().double()) for p in model.parameters()}
+        self.model: Model = copy.deepcopy(model, exact).double().eval()
         self.recorder = RecordingKernel()
         for module in self.model.modules():
             if isinstance(module, Attention):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ __all__ = ["MAX_CHANGES", "LeakCheck", "leak_checks"]
 
 TOLERANCE = 1e-5  # of the largest output: float32 sums in another order stay below
 MAX_CHANGES = 12  # places tried in one text, spread evenly
-CHUNKS = (1, 3, 2)  # sizes of the pieces in which the cached decoder is fed, in turn
+CHUNKS = (1, 3, 2, 6)  # sizes of the pieces in which the cached decoder is fed, in turn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,12 @@ def leak_checks(
         probe = _Probe(model, src, tgt, max_changes)
         checks = []
         if tgt:
-            checks += [probe.future("full pass", probe.whole), probe.future("cached, in chunks", probe.chunked)]
-            checks += [probe.cache_is_whole(), probe.past()]
-        checks += [probe.pads(), probe.alone()]
+            rows, places = probe.variants()
+            whole, chunked = probe.whole(rows), probe.chunked(rows)
+            checks += [_future("full pass", whole, places), _future("cached, in chunks", chunked, places)]
+            checks += [_cache_is_whole(chunked[:1], whole[:1]), _past(whole, places)]
+        together = probe.padded(None)
+        checks += [probe.pads(together), probe.alone(together)]
         if src:
             checks.append(probe.source_is_seen())
         return checks
@@ -104,53 +107,6 @@ class _Probe:
         rows = [row] + [[*row[:j], self.other(row[j]), *row[j + 1 :]] for j in places]
         return torch.tensor(rows), places
 
-    def future(self, how: str, run: Callable[[Tensor], Tensor]) -> LeakCheck:
-        rows, places = self.variants()
-        outputs = run(rows)
-        gaps = _gaps(outputs[1:], outputs[:1])  # [places, T]
-        worst, moved = 0.0, []
-        for j, gap in zip(places, gaps, strict=True):
-            worst = max(worst, float(gap[:j].max()))
-            moved += [f"changing token {j} moved the output at token {t}" for t in _over(gap[:j])]
-        return LeakCheck(
-            name=f"future, {how}",
-            question="A later token is changed. Does an output before it move?",
-            n_changes=len(places),
-            worst=worst,
-            is_right=not moved,
-            moved=moved,
-        )
-
-    def past(self) -> LeakCheck:
-        rows, places = self.variants()
-        outputs = self.whole(rows)
-        gaps = _gaps(outputs[1:], outputs[:1])
-        blind = [
-            f"changing token {j} moved nothing after it"
-            for j, gap in zip(places, gaps, strict=True)
-            if j + 1 < len(gap) and not _over(gap[j + 1 :])
-        ]
-        return LeakCheck(
-            name="control: past",
-            question="An earlier token is changed. Do later outputs move, as they must?",
-            n_changes=len(places),
-            worst=0.0,
-            is_right=not blind,
-            moved=blind,
-        )
-
-    def cache_is_whole(self) -> LeakCheck:
-        rows = torch.tensor([self.tgt[self.longest]])
-        gap = _gaps(self.chunked(rows), self.whole(rows))[0]
-        return LeakCheck(
-            name="cache = full pass",
-            question="Do outputs by the cache, in chunks, equal those of one pass?",
-            n_changes=1,
-            worst=float(gap.max()),
-            is_right=not _over(gap),
-            moved=[f"the output at token {t} differs" for t in _over(gap)],
-        )
-
     def batch(self, rows: list[list[int]], fill: int | None, *, on_left: bool) -> tuple[Tensor, Tensor]:
         """Padded ids and the mask; `fill` takes the place of the pads, unset: the padding id."""
         width = max(map(len, rows))
@@ -178,14 +134,14 @@ class _Probe:
         n = len((self.tgt or self.src)[row])
         return outputs[row : row + 1, -n:] if isinstance(self.model, DecoderOnly) else outputs[row : row + 1, :n]
 
-    def pads(self) -> LeakCheck:
-        before, after = self.padded(None), self.padded(self.other(len(SPECIALS)))
+    def pads(self, before: Tensor) -> LeakCheck:
+        """`before`: the padded batch as it is."""
+        after = self.padded(self.other(len(SPECIALS)))
         gaps = [_gaps(self.real(after, i), self.real(before, i))[0] for i in range(len(before))]
         return self._rows("pads", "Padded tokens are changed. Does an output at a real token move?", gaps)
 
-    def alone(self) -> LeakCheck:
+    def alone(self, together: Tensor) -> LeakCheck:
         """Every text by itself, without pads, against the padded batch."""
-        together = self.padded(None)
         gaps = []
         for i in range(len(together)):
             inputs = [torch.tensor([rows[i]]) for rows in (self.src, self.tgt) if rows]
@@ -218,6 +174,52 @@ class _Probe:
             is_right=not blind,
             moved=blind,
         )
+
+
+def _future(how: str, outputs: Tensor, places: list[int]) -> LeakCheck:
+    """`outputs`: those of the text, then of its variants with the token at each of `places` changed."""
+    gaps = _gaps(outputs[1:], outputs[:1])  # [places, T]
+    worst, moved = 0.0, []
+    for j, gap in zip(places, gaps, strict=True):
+        worst = max(worst, float(gap[:j].max()))
+        moved += [f"changing token {j} moved the output at token {t}" for t in _over(gap[:j])]
+    return LeakCheck(
+        name=f"future, {how}",
+        question="A later token is changed. Does an output before it move?",
+        n_changes=len(places),
+        worst=worst,
+        is_right=not moved,
+        moved=moved,
+    )
+
+
+def _past(outputs: Tensor, places: list[int]) -> LeakCheck:
+    """`outputs`: as in `_future`."""
+    blind = [
+        f"changing token {j} moved nothing after it"
+        for j, gap in zip(places, _gaps(outputs[1:], outputs[:1]), strict=True)
+        if j + 1 < len(gap) and not _over(gap[j + 1 :])
+    ]
+    return LeakCheck(
+        name="control: past",
+        question="An earlier token is changed. Do later outputs move, as they must?",
+        n_changes=len(places),
+        worst=0.0,
+        is_right=not blind,
+        moved=blind,
+    )
+
+
+def _cache_is_whole(chunked: Tensor, whole: Tensor) -> LeakCheck:
+    gap = _gaps(chunked, whole)[0]
+    return LeakCheck(
+        name="cache = full pass",
+        question="Do outputs by the cache, in chunks, equal those of one pass?",
+        n_changes=1,
+        worst=float(gap.max()),
+        is_right=not _over(gap),
+        moved=[f"the output at token {t} differs" for t in _over(gap)],
+    )
 
 
 def _gaps(outputs: Tensor, base: Tensor) -> Tensor:

@@ -113,7 +113,8 @@ def _view(
 
 
 def _say(logits: Tensor, tokenizer: Tokenizer) -> list[list[tuple[str, float]]]:
-    probs, ids = logits.softmax(-1).topk(N_TOP)
+    best, ids = logits.topk(N_TOP)
+    probs = (best - logits.logsumexp(-1, keepdim=True)).exp()
     return [
         [(_piece(tokenizer, i), p) for i, p in zip(row_ids, row, strict=True)]
         for row_ids, row in zip(ids.tolist(), probs.tolist(), strict=True)

@@ -7,6 +7,7 @@ and dark need one drawing. Cells of one strength share a path, which keeps 36 ma
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -21,6 +22,7 @@ N_LEVELS = 9
 CHAR = 6.8  # width of a character of a label
 MAX_LABEL = 16
 STEP, LINE = 124, 20  # width of a step of the tree, height of a hypothesis
+DIGITS = np.frombuffer(b"0123456789abcdefghijklmnopqrstuvwxyz", dtype=np.uint8)
 
 
 def matrix(
@@ -79,9 +81,10 @@ def lines(values: Array, rows: Sequence[str], columns: Sequence[str], *, title: 
     right, n = left + gap, max(len(rows), len(columns))
     body = [f'<text class="axis" x="{left}" y="12" text-anchor="end">query</text>']
     body.append(f'<text class="axis" x="{right}" y="12">key</text>')
-    for i, j in zip(*np.nonzero(values >= 0.05), strict=True):
-        y, z = 28 + 16 * int(i), 28 + 16 * int(j)
-        share = min(N_LEVELS, max(1, round(N_LEVELS * float(values[i, j]))))
+    heavy = values >= 0.05
+    shares = np.clip(np.round(N_LEVELS * values[heavy]), 1, N_LEVELS).astype(int).tolist()
+    for (i, j), share in zip(np.argwhere(heavy).tolist(), shares, strict=True):
+        y, z = 28 + 16 * i, 28 + 16 * j
         body.append(f'<path class="s{share}" d="M{left + 4} {y - 4}L{right - 4} {z - 4}"/>')
     body += [
         f'<text x="{left}" y="{28 + 16 * i}" text-anchor="end">{_label(text)}</text>' for i, text in enumerate(rows)
@@ -153,16 +156,14 @@ def _cells(values: Array, largest: float) -> str:
     strength = np.nan_to_num(np.abs(values) / largest, posinf=0.0)
     levels = np.where(strength < 0.02, 0, np.clip(np.ceil(N_LEVELS * strength), 1, N_LEVELS)).astype(int)
     levels = np.where(values < 0, -levels, levels)
+    is_start = np.diff(levels, axis=1, prepend=N_LEVELS + 1) != 0
+    is_end = np.diff(levels, axis=1, append=N_LEVELS + 1) != 0
+    (rows, starts), ends = np.nonzero(is_start), np.nonzero(is_end)[1] + 1
     paths: dict[int, list[str]] = {}
-    for y, row in enumerate(levels.tolist()):
-        x = 0
-        while x < len(row):
-            end = x + 1
-            while end < len(row) and row[end] == row[x]:
-                end += 1
-            if row[x]:
-                paths.setdefault(row[x], []).append(f"M{x} {y}h{end - x}v1h-{end - x}z")
-            x = end
+    runs = zip(levels[is_start].tolist(), rows.tolist(), starts.tolist(), (ends - starts).tolist(), strict=True)
+    for level, y, x, n in runs:
+        if level:
+            paths.setdefault(level, []).append(f"M{x} {y}h{n}v1h-{n}z")
     return "".join(
         f'<path class="{"l" if level > 0 else "n"}{abs(level)}" d="{"".join(parts)}"/>'
         for level, parts in sorted(paths.items())
@@ -170,10 +171,10 @@ def _cells(values: Array, largest: float) -> str:
 
 
 def _packed(values: Array, low: float, high: float) -> str:
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
     shares = np.where(np.isfinite(values), (values - low) / ((high - low) or 1.0), 1295 / 1294)
-    numbers = (1294 * shares).round().astype(int)
-    return "".join(digits[n // 36] + digits[n % 36] for n in numbers.reshape(-1).tolist())
+    numbers = (1294 * shares).round().astype(int).reshape(-1)
+    packed: bytes = DIGITS[np.stack([numbers // 36, numbers % 36], axis=-1)].tobytes()
+    return packed.decode()
 
 
 def _svg(width: float, height: float, title: str, body: Sequence[str], attributes: str) -> Markup:
@@ -187,5 +188,6 @@ def _room(labels: Sequence[str]) -> int:
     return int(CHAR * max((min(len(label), MAX_LABEL) for label in labels), default=0)) + 6
 
 
+@cache
 def _label(text: str, longest: int = MAX_LABEL) -> Markup:
     return escape(text if len(text) <= longest else text[: longest - 1] + "…")

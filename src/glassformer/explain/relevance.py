@@ -183,7 +183,8 @@ class _Deletion:
             means = (output * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)
             self.mean = means if self.mean is None else self.mean
             return torch.cosine_similarity(means, self.mean).double()
-        log_probs = output[:, -len(served.chosen.ids) :].double().log_softmax(-1)
+        logits = output[:, -len(served.chosen.ids) :]
         targets = torch.tensor(served.chosen.ids).expand(n, -1)[..., None]
-        certainty: Tensor = log_probs.gather(2, targets)[..., 0].mean(1)
+        log_probs = logits.gather(2, targets)[..., 0] - logits.logsumexp(-1)
+        certainty: Tensor = log_probs.double().mean(1)
         return certainty

@@ -66,6 +66,9 @@ def show(explanation: Explanation, console: Console, *, opened: Sequence[str] = 
         )
     console.print(table)
     console.print("Δ: largest difference over the largest number of the step, float64 equation - served.")
+    if "why_not" in explanation.views:
+        why_not = explanation.views["why_not"]
+        console.print(Text(f"Why not “{why_not.reference}”? {why_not.verdict}"))
     if opened:
         show_rows([row for row in explanation.rows if _is_open(row, opened)], console)
     else:

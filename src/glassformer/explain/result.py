@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import ModelConfig
+from glassformer.errors import UserError
 from glassformer.explain.tokens import Tokens
 
 __all__ = ["AttentionMap", "Explanation", "Row", "mean_entropy"]
@@ -131,18 +132,27 @@ class Explanation:
         return found | {name: tokens.labels for name, tokens in sides if tokens is not None}
 
     def to_json(self, *, is_full: bool = False) -> str:
-        """The documented JSON; `is_full` adds every number of every row."""
+        """The documented JSON; `is_full` adds every number of every row. UserError without views."""
         from glassformer.explain.render_json import to_json
 
+        self._require_views()
         return to_json(self, is_full=is_full)
 
     def to_html(self) -> str:
-        """One page that needs nothing else."""
+        """One page that needs nothing else. UserError without views."""
         from glassformer.explain.render_html import to_html
 
+        self._require_views()
         return to_html(self)
+
+    def _require_views(self) -> None:
+        if not self.views:
+            raise UserError(
+                "The explanation was made without views.", "The page and the JSON show them.", "Leave out with_views."
+            )
 
     def _repr_html_(self) -> str:
         from glassformer.explain.render_html import to_notebook
 
+        self._require_views()
         return to_notebook(self)

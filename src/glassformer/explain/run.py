@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from glassformer.explain.lenses import lens_views
 from glassformer.explain.masks import masks_view
 from glassformer.explain.positions import positions_view
 from glassformer.explain.relevance import attention_gradients, relevance_view
-from glassformer.explain.result import AttentionMap, Explanation
+from glassformer.explain.result import Array, AttentionMap, Explanation, Row
 from glassformer.explain.scaling import scaling_view
 from glassformer.explain.served import Served, serve
 from glassformer.explain.steps import build_rows
@@ -37,6 +38,7 @@ def explain(
     target: str | None = None,
     reference: str | None = None,
     generation: GenerationConfig | None = None,
+    with_views: bool = True,
 ) -> Explanation:
     """Runs a text through the path that serves, beside it the equations in float64, and compares every step.
 
@@ -46,6 +48,7 @@ def explain(
         target: A translation to follow in place of the search.
         reference: A translation to look for in the search: where the model leaves it, and why.
         generation: Search settings; unset: those saved with the model.
+        with_views: Compute the views, which the page and the JSON need: half of the time. Without: rows and maps alone.
 
     Returns:
         Rows, attention maps and views; `to_html()`, `to_json()` and `to_numpy()` give them away.
@@ -73,19 +76,12 @@ def explain(
         served=served.trace,
     )
     maps = [_map(name, values, served) for name, values in weights.items()]
-    gradients = attention_gradients(weights, output, served)
-    tokenizers = {"encoder": folder.src_tokenizer, "decoder": folder.tokenizer}
-    views: dict[str, Any] = {
-        "relevance": relevance_view(folder.model, served, maps, gradients),
-        "masks": masks_view(folder, [text, _shorter(text)], targets=_targets(served), max_changes=4),
-        "positions": positions_view(folder.model),
-        "lenses": lens_views(equation, served, rows, tokenizers),
-        "scaling": scaling_view(rows, folder.config.model.head_width, is_scaled=folder.config.model.scale_scores),
-    }
-    if served.log_prob is not None:
-        views["search"] = search_view(served, folder.tokenizer)
-    if reference is not None:
-        views["why_not"] = _why_not(folder, equation, served, text, reference)
+    views = {}
+    if with_views:
+        gradients = attention_gradients(weights, output, served)
+        views = _views(folder, equation, served, text, rows, maps, gradients)
+        if reference is not None:
+            views["why_not"] = _why_not(folder, equation, served, text, reference)
     return Explanation(
         model=str(folder.path),
         config=folder.config.model,
@@ -99,6 +95,28 @@ def explain(
         tolerance=TOLERANCE,
         views=views,
     )
+
+
+def _views(
+    folder: ModelFolder,
+    equation: Equation,
+    served: Served,
+    text: str,
+    rows: list[Row],
+    maps: list[AttentionMap],
+    gradients: Mapping[str, Array],
+) -> dict[str, Any]:
+    config, tokenizers = folder.config.model, {"encoder": folder.src_tokenizer, "decoder": folder.tokenizer}
+    views: dict[str, Any] = {
+        "relevance": relevance_view(folder.model, served, maps, gradients),
+        "masks": masks_view(folder, [text, _shorter(text)], targets=_targets(served), max_changes=4),
+        "positions": positions_view(folder.model),
+        "lenses": lens_views(equation, served, rows, tokenizers),
+        "scaling": scaling_view(rows, config.head_width, is_scaled=config.scale_scores),
+    }
+    if served.log_prob is not None:
+        views["search"] = search_view(served, folder.tokenizer)
+    return views
 
 
 def _map(module: str, weights: Tensor, served: Served) -> AttentionMap:

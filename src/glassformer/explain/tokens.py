@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +49,11 @@ class Tokens:
                 words.append([place])
         return cls(ids=list(ids), pieces=pieces, is_special=is_special, words=words)
 
-    @property
+    @cached_property
     def labels(self) -> list[str]:
         return [label(piece) for piece in self.pieces]
 
-    @property
+    @cached_property
     def word_labels(self) -> list[str]:
         return [visible("".join(self.pieces[place] for place in word).strip(" ")) or "␣" for word in self.words]
 

@@ -55,7 +55,7 @@ class Calls:
 
 @contextmanager
 def watch(model: nn.Module) -> Iterator[Calls]:
-    """Keeps what each module of the model receives and gives while the block runs.
+    """Keeps what each module of the model receives and gives while the block runs; dropout, which is off, is left out.
 
     Forward hooks only: no module is replaced and no other path taken. The kernel of each attention is the one that
     was there, called by a wrapper that notes its arguments. A module that stands in two places (a shared token table)
@@ -64,12 +64,15 @@ def watch(model: nn.Module) -> Iterator[Calls]:
     calls, running, handles = Calls(), list[str](), []
     names: dict[nn.Module, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        names.setdefault(module, []).append(name)
+        if not isinstance(module, nn.Dropout):
+            names.setdefault(module, []).append(name)
 
     def enter(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        parent = running[-1] if running else ""
-        inside = [name for name in names[module] if name.rpartition(".")[0] == parent]
-        running.append((inside or names[module])[0])
+        own = names[module]
+        if len(own) > 1:
+            parent = running[-1] if running else ""
+            own = [name for name in own if name.rpartition(".")[0] == parent] or own
+        running.append(own[0])
 
     def leave(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         name = running.pop()
