@@ -108,14 +108,17 @@ class Job:
 class Batch(Protocol):
     """Items of equal settings at work, each under a number."""
 
-    is_done: bool  # nothing is left
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left."""
+        ...
 
     def step(self, is_wanted: Callable[[int], bool]) -> list[tuple[int, Event]]:
         """Drops what is not wanted any more, and makes one step with the others; returns (number, event)."""
         ...
 
-    def join(self, other: Self) -> None:
-        """The items of another batch that has made a step go on in this one."""
+    def join(self, other: Any) -> None:
+        """The items of another batch of its kind, which has made a step, go on in this one."""
         ...
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import itertools
 import json
 import logging
 import secrets
@@ -240,14 +239,13 @@ def choice_content(model: ServedModel, choice: Choice, with_log_probs: bool) -> 
         tokens = [b.decode("utf-8", "replace") for b in model.task.tokenizer.bytes_of(choice.tokens)]
         offsets = [sum(map(len, tokens[:i])) for i in range(len(tokens))]
         log_probs = [max(log_prob, LOWEST) for log_prob in choice.log_probs]
+        tops = choice.top or [()] * len(tokens)
         content["logprobs"] = {
             "tokens": tokens,
             "token_logprobs": log_probs,
             "top_logprobs": [
                 _likeliest(model.task.tokenizer, chosen, top)
-                for chosen, top in itertools.zip_longest(
-                    zip(tokens, log_probs, strict=True), choice.top[: len(tokens)], fillvalue=()
-                )
+                for chosen, top in zip(zip(tokens, log_probs, strict=True), tops[: len(tokens)], strict=True)
             ],
             "text_offset": offsets,
         }

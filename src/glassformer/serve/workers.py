@@ -62,20 +62,20 @@ def supervise(config: ServeConfig, folders: dict[str, Path]) -> int:
                 LOGGER.info("worker", extra={"pid": worker.pid})
                 workers.append(worker)
             connection.wait([worker.sentinel for worker in workers], timeout=PAUSE_S)
-            for worker in [worker for worker in workers if worker.exitcode is not None]:
-                workers.remove(worker)
-                status = worker.exitcode or 0
+            for ended in [worker for worker in workers if worker.exitcode is not None]:
+                workers.remove(ended)
+                status = ended.exitcode or 0
                 if status >= 0 and not stopping.is_set():
                     stopping.set()
                 elif not stopping.is_set():
                     LOGGER.error("a worker was killed; another one is begun", extra={"signal": -status})
                     time.sleep(PAUSE_S)
-    for worker in workers:
-        worker.terminate()
+    for left in workers:
+        left.terminate()
     end = time.monotonic() + config.drain_s + 5
-    for worker in workers:
-        worker.join(max(0.0, end - time.monotonic()))
-        worker.kill()
+    for left in workers:
+        left.join(max(0.0, end - time.monotonic()))
+        left.kill()
     return max(status, 0)
 
 
