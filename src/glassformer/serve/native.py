@@ -183,18 +183,14 @@ async def continued(service: Service, fields: ContinueFields) -> dict[str, Any]:
     model = find(service, fields.model)
     task = _task(model, TextGenerator, "is no language model")
     check_texts(service.config, [fields.prompt], status=400, param="prompt")
-    if not all(0 <= id_ < task.tokenizer.vocab_size for id_ in fields.kept) or set(fields.kept) & set(
-        task.forbidden_ids
-    ):
+    if not set(fields.kept) <= set(range(task.tokenizer.vocab_size)) - set(task.forbidden_ids):
         raise Refusal(400, "kept: ids of tokens that this model makes were expected.", param="kept")
     prompt = await asyncio.to_thread(task.prompt_ids, fields.prompt)
-    made, reason = list(fields.kept), "length"
-    is_over = task.tokenizer.eos_id in made
-    if fields.max_tokens and not is_over:
-        asked = CompletionFields.model_validate({"model": model.name, "prompt": "", "temperature": fields.temperature})
-        settings = replace(settings_of(task.generation, asked, 1, default_temperature=1.0), min_new_tokens=0)
-        ids = [*prompt, *made]
-        limit = task.limit(len(ids), replace(settings, max_new_tokens=fields.max_tokens))
+    asked = CompletionFields.model_validate({"model": model.name, "prompt": "", "temperature": fields.temperature})
+    settings = replace(settings_of(task.generation, asked, 1, default_temperature=1.0), min_new_tokens=0)
+    made, reason, ids = fields.kept, "eos", [*prompt, *fields.kept]
+    limit = task.limit(len(ids), replace(settings, max_new_tokens=fields.max_tokens))
+    if task.tokenizer.eos_id not in made:
         seed = secrets.randbits(48) if fields.seed is None else fields.seed
         item = Item(ids=ids, size=len(ids) + limit, settings=settings, limit=limit, seed=seed)
         with model.submit([item]) as job:
@@ -204,7 +200,7 @@ async def continued(service: Service, fields: ContinueFields) -> dict[str, Any]:
     tokens, places = await service.study.run(partial(candidates, task, prompt, made, fields.candidates))
     return {
         "text": task.tokenizer.decode(made),
-        "finish_reason": "eos" if is_over else reason,
+        "finish_reason": reason,
         "tokens": [
             asdict(token) | {"candidates": list(map(asdict, of))} for token, of in zip(tokens, places, strict=True)
         ],

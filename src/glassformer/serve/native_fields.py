@@ -27,7 +27,7 @@ class ContinueFields(BaseModel):
     kept: list[int] = Field(
         default_factory=list, max_length=256, description="Ids of the model's tokens that follow it."
     )
-    max_tokens: int = Field(16, ge=0, le=256, description="Most new tokens; 0: candidates of those kept.")
+    max_tokens: int = Field(16, ge=1, le=256, description="Most new tokens.")
     temperature: float = Field(0.0, ge=0, le=100, description="0: the most probable token; above: drawn.")
     seed: int | None = Field(None, ge=0, lt=2**48, description="Repeats a draw.")
     candidates: int = Field(8, ge=1, le=20, description="Candidates of each place.")

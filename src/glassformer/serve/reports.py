@@ -14,14 +14,14 @@ __all__ = ["MAX_REPORT_CHARS", "REFUSED", "Reports"]
 
 REFUSED = 3  # exit status of a process whose text cannot be explained
 MAX_REPORT_CHARS = 500  # of a text; a report has a number for every pair of tokens in every head
-MAX_WAITING = 4  # reports that are made or wait
+MAX_WAITING = 4  # most reports at a time
 
 
 class Reports:
     """Makes one report at a time. The process ends when the client leaves, and gives way to the models' work."""
 
     def __init__(self) -> None:
-        self._turn, self._n_waiting = asyncio.Semaphore(1), 0
+        self._turn, self.n_waiting = asyncio.Semaphore(1), 0  # reports that are made or wait
 
     async def make(self, name: str, folder: Path, text: str, reference: str | None) -> bytes:
         """The report of a text, and of a reference that the search has left, as HTML.
@@ -29,15 +29,15 @@ class Reports:
         Raises:
             Refusal: 400 with the reason why the text cannot be explained; 503 when too many wait.
         """
-        if self._n_waiting >= MAX_WAITING:
+        if self.n_waiting >= MAX_WAITING:
             raise Refusal(503, f"{MAX_WAITING} reports are being made already.", retry_after_s=10)
-        self._n_waiting += 1
+        self.n_waiting += 1
         try:
             async with self._turn:
                 request = {"name": name, "folder": str(folder), "text": text, "reference": reference}
                 return await _made(request)
         finally:
-            self._n_waiting -= 1
+            self.n_waiting -= 1
 
 
 async def _made(request: dict[str, str | None]) -> bytes:

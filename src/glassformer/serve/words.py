@@ -65,32 +65,38 @@ def read_places(text: str, segment: str, start: int) -> tuple[list[int], int]:
     return places, at
 
 
-def _source_places(translator: Translator, segment: str, n_tokens: int) -> list[Place]:
-    """The place in the segment of each token that is read; those of the prefix and the marks have none: (0, 0)."""
+def _source_places(translator: Translator, segment: str, n_tokens: int) -> list[Place | None]:
+    """The place in the segment of each token that is read; those of the prefix and the marks have none."""
     n_before = len(translator.prefix)
-    found = translator.src_tokenizer.places(translator.prefix + segment)
-    start = [(0, 0)] if translator.model.config.use_bos else []
-    places = [*start, *((max(0, a - n_before), max(0, b - n_before)) for a, b in found)]
-    return [*places[: n_tokens - 1], (0, 0)]
+    start: list[Place | None] = [None] if translator.model.config.use_bos else []
+    for first, end in translator.src_tokenizer.places(translator.prefix + segment):
+        start.append((max(0, first - n_before), end - n_before) if end > n_before else None)
+    return [*start[: n_tokens - 1], None]
 
 
-def _words(places: Sequence[Place], text: str) -> tuple[list[list[int]], list[Place]]:
-    """The tokens of each word that is seen in the text, and its place there.
+def _words(places: Sequence[Place | None], text: str) -> tuple[list[list[int]], list[Place]]:
+    """The tokens of each word of the text, and its place there without the space before it.
 
     Tokens side by side make a word when letters and digits meet between them, or other signs, or when they share a
-    character; tokens of nothing but space belong to no word.
+    character. Space, and the first bytes of a character, belong to the word that follows.
     """
     words: list[list[int]] = []
     found: list[Place] = []
-    for number, (start, end) in enumerate(places):
+    before: list[int] = []  # tokens that are not seen yet
+    for number, place in enumerate(places):
+        if place is None:
+            continue
+        start, end = place
         start += len(text[start:end]) - len(text[start:end].lstrip())
         if start == end:
+            before.append(number)
             continue
         last = found[-1][1] if found else -1
         if start < last or (start == last and text[start - 1].isalnum() == text[start].isalnum()):
-            words[-1].append(number)
+            words[-1] += [*before, number]
             found[-1] = (found[-1][0], max(last, end))
         else:
-            words.append([number])
+            words.append([*before, number])
             found.append((start, end))
+        before = []
     return words, found

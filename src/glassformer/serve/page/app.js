@@ -68,6 +68,7 @@ async function start() {
   addEventListener("words", writeModels);
   writeModels();
   show();
+  if (matchMedia("(hover: hover)").matches) $("text").focus();  // a phone would open its keyboard
   document.body.dataset.ready = "yes";
 }
 

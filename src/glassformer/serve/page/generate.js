@@ -4,7 +4,7 @@ import { ask, whenQuiet } from "/page/server.js";
 import { number, percent, say } from "/page/words.js";
 
 const N_CANDIDATES = 8;
-let answer = null, prompt = "", kept = [];
+let answer = null, prompt = "", kept = [];  // kept: ids of the tokens up to the one that was chosen last
 
 const request = () => ({
   model: $("generate").querySelector("select.model").value, prompt, kept, candidates: N_CANDIDATES,
@@ -41,9 +41,12 @@ function show() {
     showCandidates(index);
   });
   tokens.forEach((token) => token.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") $("candidates").querySelector("button")?.focus();
+    if (event.key !== "Enter") return;
+    event.preventDefault();  // or it would press the button
+    $("candidates").querySelector("button")?.focus();
   }));
   showCandidates(-1);
+  tokens[kept.length - 1]?.focus();
   $("spoken").textContent = answer.text;
 }
 
