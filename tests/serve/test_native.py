@@ -112,8 +112,12 @@ def test_over_a_third_language_there_is_no_alignment(server: Running) -> None:
 
 
 def test_a_long_text_is_translated_without_alignment(server: Running) -> None:
-    found = native(server, "translate", text="We eat bread. " * 150, source="en", target="fr")
-    assert len(found["segments"]) > 1 and all(segment["words"] is None for segment in found["segments"])
+    text = "We eat bread. Where is the house? " * 70
+    found = native(server, "translate", text=text, source="en", target="fr")
+    whole, segments = found["translations"][0]["text"], found["segments"]
+    assert len(segments) > 1 and all(segment["words"] is None for segment in segments)
+    spans = [text[slice(*segment["source"])] for segment in segments]
+    assert [whole[slice(*segment["target"])] for segment in segments] == [t.text for t in speaker().translate(spans)]
 
 
 def test_candidates_are_the_models_own_probabilities(server: Running) -> None:
