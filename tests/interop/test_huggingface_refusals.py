@@ -141,7 +141,9 @@ def test_a_setting_of_generation_that_chooses_other_tokens_is_refused(settings: 
         {"decoder_start_token_id": [[1]]},
     ],
 )
-def test_a_setting_of_generation_of_the_wrong_kind_or_out_of_range_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_setting_of_generation_of_the_wrong_kind_or_out_of_range_is_refused(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     folder = changed("marian", tmp_path / "theirs", generation=settings)
     with pytest.raises(ConfigError, match=next(iter(settings))):
         import_huggingface(folder, tmp_path / "ours")

@@ -86,9 +86,9 @@ def start_from_lexicon(model: EncoderDecoder, lexicon: Lexicon) -> None:
     if output is not tgt:
         _turn_rows(output, lexicon.tgt[:, :rank] @ turn)
     for name, parameter in model.decoder.named_parameters():
-        if name.endswith(("cross_attention.w_v.weight", "cross_attention.w_o.weight")):
-            if parameter.shape[0] == parameter.shape[1]:
-                nn.init.eye_(parameter)
+        is_value = name.endswith(("cross_attention.w_v.weight", "cross_attention.w_o.weight"))
+        if is_value and parameter.shape[0] == parameter.shape[1]:
+            nn.init.eye_(parameter)
 
 
 def _turn_rows(table: Tensor, directions: Tensor) -> None:
