@@ -1,14 +1,17 @@
-"""What several tests need: a folder with a small trained model."""
+"""What several tests need: a folder with a small trained model, a browser."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from glassformer.phrasebook import split
 from glassformer.resolve import resolve
 from glassformer.tasks.training_run import TrainingRequest, run_training
+from helpers import CHROMIUM
 
 TINY = [
     "model.d_model=16",
@@ -39,3 +42,14 @@ def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         TrainingRequest(data=[str(data)], out=folder / "runs" / "demo", resolved=resolved, say=lambda text: None)
     )
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window. A module that asks for it skips itself where there is none."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as library:
+        browser = library.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()

@@ -1,7 +1,9 @@
-"""What several tests share: small models with clear outputs, padded batches, and one way to compare numbers."""
+"""What several tests share: small models with clear outputs, padded batches, one way to compare numbers, a browser."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 from glassformer.config import ModelConfig
 from glassformer.model import DecoderOnly, EncoderDecoder, EncoderOnly, Model, build_model
 
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 N_SPECIAL = 4
 FAMILIES = ("encoder-decoder", "encoder-only", "decoder-only")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,14 +19,8 @@ from glassformer.cli.serve import command
 from glassformer.config import ServeConfig, field_comments
 from glassformer.errors import UserError
 from glassformer.serve.models import names_of
+from serve.serving import free_port, wait_ready
 from tasks.small_models import save_folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_sigterm_ends_what_was_accepted_and_exits_with_0(tmp_path: Path) -> None:
@@ -42,13 +35,7 @@ def test_sigterm_ends_what_was_accepted_and_exits_with_0(tmp_path: Path) -> None
     )
     try:
         url, end = f"http://127.0.0.1:{port}", time.monotonic() + 90
-        while time.monotonic() < end:
-            try:
-                if httpx.get(url + "/ready").status_code == 200:
-                    break
-            except httpx.TransportError:
-                pass
-            time.sleep(0.1)
+        wait_ready(url, within_s=90)
         answers: list[httpx.Response] = []
 
         def ask() -> None:

@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from cli.test_serve_command import free_port
+from serve.serving import free_port, wait_ready
 from tasks.small_models import save_folder
 
 
@@ -25,18 +24,6 @@ def start(folder: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
 
 def events(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
-
-
-def wait_ready(url: str, within_s: float) -> None:
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
-        try:
-            if httpx.get(url + "/ready").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("it did not become ready")
 
 
 def test_a_killed_worker_is_begun_anew_and_sigterm_ends_all(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,9 @@ from explain_models import TEXT, folder
 
 from glassformer.explain import explain
 from glassformer.explain.film import read_film
+from helpers import CHROMIUM
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-playwright = pytest.importorskip(
+pytest.importorskip(
     "playwright.sync_api", reason="LEFT OUT: the page in a browser. pip install playwright, apt-get install chromium"
 )
 pytestmark = pytest.mark.skipif(
@@ -29,14 +27,6 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(explain(folder(), TEXT, reference="Nous mangeons du pain.").to_html(), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as library:
-        browser = library.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -152,3 +152,24 @@ def wait_until(condition: Callable[[], object], *, within_s: float = 30) -> None
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
         time.sleep(0.005)
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_ready(url: str, within_s: float) -> None:
+    """Waits for a server in a process of its own."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        try:
+            if httpx.get(url + "/ready").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("it did not become ready")

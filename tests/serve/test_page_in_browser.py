@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers import CHROMIUM
 from serve.every_kind import every_kind, speaker
 from serve.serving import Running, wait_until
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 WHAT = "LEFT OUT: the page of the server in a browser."
-playwright = pytest.importorskip("playwright.sync_api", reason=f"{WHAT} pip install playwright axe-playwright-python")
+pytest.importorskip("playwright.sync_api", reason=f"{WHAT} pip install playwright axe-playwright-python")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=f"{WHAT} pip install axe-playwright-python")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=f"{WHAT} Get one: apt-get install chromium")
 TEXT = "We eat bread in the garden."
@@ -28,14 +26,6 @@ Opener = Callable[..., Any]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with every_kind(tmp_path_factory.mktemp("kinds")) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as library:
-        browser = library.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

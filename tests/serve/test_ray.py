@@ -45,7 +45,7 @@ cluster.shutdown()
 
 @pytest.mark.slow
 def test_two_replicas_answer_as_one_server(tmp_path: Path) -> None:
-    from cli.test_serve_command import free_port
+    from serve.serving import free_port
 
     folder = save_folder(tmp_path / "demo")
     command = [sys.executable, "-c", SCRIPT, str(folder), str(free_port())]

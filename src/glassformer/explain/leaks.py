@@ -166,14 +166,8 @@ class _Probe:
         blind = [
             f"changing source token {j} moved no output" for j, gap in zip(places, last, strict=True) if not _over(gap)
         ]
-        return LeakCheck(
-            name="control: source",
-            question="A real token of the source is changed. Do other outputs move, as they must?",
-            n_changes=len(places),
-            worst=0.0,
-            is_right=not blind,
-            moved=blind,
-        )
+        question = "A real token of the source is changed. Do other outputs move, as they must?"
+        return _control("source", question, len(places), blind)
 
 
 def _future(how: str, outputs: Tensor, places: list[int]) -> LeakCheck:
@@ -200,10 +194,15 @@ def _past(outputs: Tensor, places: list[int]) -> LeakCheck:
         for j, gap in zip(places, _gaps(outputs[1:], outputs[:1]), strict=True)
         if j + 1 < len(gap) and not _over(gap[j + 1 :])
     ]
+    return _control("past", "An earlier token is changed. Do later outputs move, as they must?", len(places), blind)
+
+
+def _control(what: str, question: str, n_changes: int, blind: list[str]) -> LeakCheck:
+    """Passes when every change moved something: `blind` tells of those that did not."""
     return LeakCheck(
-        name="control: past",
-        question="An earlier token is changed. Do later outputs move, as they must?",
-        n_changes=len(places),
+        name=f"control: {what}",
+        question=question,
+        n_changes=n_changes,
         worst=0.0,
         is_right=not blind,
         moved=blind,

@@ -77,7 +77,7 @@ def work_for(config: ServeConfig, model: ServedModel, fields: CompletionFields) 
         return TranslationWork(config, model.task, prompts, fields, n, stop)
     if isinstance(model.task, TextGenerator):
         return GenerationWork(config, model.task, prompts, fields, n, stop)
-    raise Refusal(400, f"model: {model.name} makes embeddings. Use /v1/embeddings.", param="model")
+    raise AssertionError(f"{model.name} writes no texts; `openai.completed` refuses it")
 
 
 class GenerationWork(Work):

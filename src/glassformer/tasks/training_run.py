@@ -141,7 +141,7 @@ class _Run:
         tokenizers = self._load_tokenizers()
         for part in ("train", "valid", *(["test"] if self.request.test else [])):
             self._store(part, tokenizers)
-        init = self._count_lexicon(tokenizers)
+        init = self._choose_init(tokenizers)
         plan = self._plan(tokenizers, init)
         self.folder.save("plan", {"config": config_to_dict(plan.config), "length": asdict(plan.length)})
 
@@ -179,7 +179,7 @@ class _Run:
             f"{left_out or 'nothing'}."
         )
 
-    def _count_lexicon(self, tokenizers: Tokenizers) -> Literal["random", "lexicon"]:
+    def _choose_init(self, tokenizers: Tokenizers) -> Literal["random", "lexicon"]:
         """Settles training.init: where a fresh model is to learn from pairs, what their pieces have to do with each
         other is counted first, unless that is done."""
         training = self.request.resolved.config.training
