@@ -252,6 +252,7 @@ def test_a_file_from_before_a_field_was_added_means_what_it_meant() -> None:
         ("translate", "task.use_whole_words=true"),
         ("translate", "task.mask_share=0.15"),  # the default, but asked for
         ("lm", "task.mean_span=4"),
+        ("lm", "training.init=lexicon"),
         ("lm", "task.prefix=say: "),
         ("mlm", "generation.beam_size=2"),
         ("mlm", "validation.bleu_rows=10"),
@@ -275,7 +276,10 @@ def test_a_setting_that_the_task_does_not_read_is_refused(task: str, text: str) 
     ("task", "texts"),
     [
         ("embed", ["training.label_smoothing=0", "validation.samples=0", "validation.bleu_rows=0"]),
-        ("lm", ["task.use_whole_words=false", "data.max_length_ratio=inf", "generation.top_k=5"]),
+        (
+            "lm",
+            ["training.init=random", "task.use_whole_words=false", "data.max_length_ratio=inf", "generation.top_k=5"],
+        ),
         ("mlm", ["task.use_whole_words=true", "task.mask_share=0.3", "training.label_smoothing=0.1"]),
     ],
 )

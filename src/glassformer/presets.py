@@ -181,6 +181,7 @@ _READ_BY: dict[str, tuple[tuple[str, ...], tuple[object, ...]]] = {
     "data.across_documents": (("lm",), (False,)),
     "data.drop_copies": (("translate", "summarize", "embed"), (False,)),
     "data.max_length_ratio": (("translate", "summarize", "embed"), (float("inf"),)),
+    "training.init": (("translate", "summarize"), ("auto", "random")),
     "training.label_smoothing": ((*_WRITING, "mlm", "classify", "label"), (0.0,)),
     "validation.bleu_rows": (("translate", "summarize"), (0,)),
     "validation.samples": ((*_WRITING, "mlm", "classify", "label"), (0,)),

@@ -84,10 +84,10 @@ def test_resumed_run_gives_the_weights_of_an_unbroken_one(
     def failing(self: ContrastiveLoss, batch: TripleBatch) -> Any:
         calls.append(1)
         if len(calls) == 7:
-            raise MemoryError
+            raise KeyError("a fault of the test")
         return forward(self, batch)
 
-    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+    with monkeypatch.context() as patch, pytest.raises(KeyError, match="a fault of the test"):
         patch.setattr(ContrastiveLoss, "forward", failing)
         call(*arguments)
     code, _, err = call(*arguments, "--resume")

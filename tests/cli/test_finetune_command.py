@@ -128,6 +128,7 @@ def test_dropout_and_tokenization_may_differ(data: Path, tmp_path: Path, train: 
             ["model.family=decoder-only where the start has encoder-decoder"],
         ),
         ((), {"training__frozen": "body"}, ["training.frozen=body freezes all parameters"]),
+        ((), {"training__init": "lexicon"}, ["training.init=lexicon with --from"]),
     ],
 )
 def test_another_architecture_is_refused(

@@ -133,7 +133,7 @@ def test_the_command_exits_with_0_and_with_1_on_a_leak(tmp_path: Path, monkeypat
     result = CliRunner().invoke(cli, ["masks", str(path), *TEXTS, "--json", str(tmp_path / "masks.json")])
     assert result.exit_code == 0, result.output
     assert "Rows are queries, columns are keys" in result.output and "holds" in result.output
-    assert max(map(len, result.output.splitlines())) <= 80
+    assert max(map(len, result.stdout.splitlines())) <= 80
     result = CliRunner().invoke(cli, ["masks", str(path), *TEXTS, "--json", "-"])
     assert json.loads(result.stdout) == json.loads((tmp_path / "masks.json").read_text(encoding="utf-8"))
     assert "holds" in result.stderr

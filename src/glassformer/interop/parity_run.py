@@ -26,12 +26,13 @@ from glassformer.interop.refusal import RefusedExport, installed
 from glassformer.model import DecoderOnly, EncoderDecoder, Model
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.tasks.probe import exact_twin
-from glassformer.tasks.translator import Translator
+from glassformer.tasks.translator import Translation, Translator
 from glassformer.text.readers import PairReader
 
 __all__ = ["run_parity"]
 
 Say = Callable[[str], None]
+MIN_TARGET_TOKENS = 4  # of a translation that every way is compared on
 EXPORTS: tuple[tuple[Target, str | None], ...] = (
     ("huggingface", None),
     ("ctranslate2", None),
@@ -118,12 +119,21 @@ class _Outputs:
         if isinstance(exact, EncoderDecoder):
             found = Translator.of(replace(self.folder, model=exact)).translate(self.texts)
             self.wanted = [translation.text for translation in found]
-            return sample_batch(self.folder, self.texts, [translation.ids for translation in found])
+            return sample_batch(self.folder, self.texts, list(map(self._target, self.texts, found)))
         batch = sample_batch(self.folder, self.texts)
         if isinstance(exact, DecoderOnly):
             self.prompts = CheckRows(list(self.texts), [row.tgt[0].tolist() for row in batch.rows()])  # type: ignore[index]
             self.wanted = self._continued(exact)[0]
         return batch
+
+    def _target(self, text: str, found: Translation) -> list[int]:
+        """What the decoder reads for a text: its translation, or the text itself where that is hardly anything.
+
+        A model that ends at once would otherwise be compared at its first token alone.
+        """
+        if len(found.ids) >= MIN_TARGET_TOKENS:
+            return found.ids
+        return self.folder.tokenizer.encode(text, add_eos=True)
 
     def _continued(self, model: Model) -> tuple[list[str], int]:
         """The texts that a language model makes, and the number of their tokens."""

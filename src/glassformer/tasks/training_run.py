@@ -118,6 +118,12 @@ class _Run:
         config = request.resolved.config
         self.start = None if config.task.start is None else Start(config.task.start)
         if self.start is not None:
+            if config.training.init == "lexicon":
+                raise ConfigError(
+                    f"training.init=lexicon with --from {self.start.path}.",
+                    "A lexicon starts a fresh model that learns from pairs of texts.",
+                    "Leave one of them out.",
+                )
             self.start.require_same(folder.saved("start"))
             config = self.start.adapted(config, request.chosen())
         if config.task.name == "summarize":
@@ -184,12 +190,6 @@ class _Run:
         other is counted first, unless that is done."""
         training = self.request.resolved.config.training
         can_count = self.start is None and isinstance(self.task.objective, TranslationObjective)
-        if training.init == "lexicon" and not can_count:
-            raise ConfigError(
-                "training.init=lexicon does not fit this run.",
-                "A lexicon starts a fresh model that learns from pairs of texts.",
-                "Leave training.init out.",
-            )
         if training.init == "random" or not can_count:
             return "random"
         path = self.folder.data / LEXICON
