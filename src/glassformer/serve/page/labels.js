@@ -22,10 +22,10 @@ function takesPairs() {
 
 export function startClassify(models) {
   classifiers = models;
-  const change = () => { $("second-card").hidden = !takesPairs(); classify(); };
-  $("classify").addEventListener("change", change);
+  const fit = () => { $("second-card").hidden = !takesPairs(); };
+  $("classify").addEventListener("change", () => { fit(); classify(); });
   $("classify").addEventListener("input", () => classify());
-  change();
+  fit();
 }
 
 // A model whose labels mark entities (B-PER, I-PER) has spans; one that tags words has a label for each.
