@@ -1,190 +1,228 @@
 """Target tokens a second while decoding: the product, transformers and CTranslate2 with the same weights, in one run.
 
-    python bench/decoding.py [--shape base small deep] [--rounds 3] [--threads 2] [--ways ...] [--json FILE]
+    python bench/decoding.py [--shape base small deep] [--cell 1,1 8,4 ...] [--first-token] [--memory] [--ways ...]
+    python bench/decoding.py --model MODEL ROWS.tsv [--rows 650] [--beam 1 4]
 
 Weights are random and every output is forced to 30 tokens, from sources of 20, so that all compute the same amount.
-In each round the ways take turns, cell by cell. The table shows the median over the rounds, and in brackets the ratio
+In each round the ways take turns, cell by cell. A line shows the median over the rounds, and in brackets the ratio
 to the fastest peer, the median of the ratios of the rounds. Greedy outputs in float32 are compared: a way that says
-something else is marked.
+something else is named. --first-token adds the time until one token is there, --memory the most memory of a process
+that loads the model and decodes one cell (batch 64, beam 4), beyond that of the imported libraries.
+
+With --model, a trained translator translates the first column of real rows, and its BLEU on the second column stands
+beside the speed of each way.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import measuring
+import models
 import torch
+from measuring import Result
 
-from glassformer.config import Config, GenerationConfig, ModelConfig
+from glassformer.config import GenerationConfig
 from glassformer.generation.search import generate
-from glassformer.interop.ctranslate2 import export_ctranslate2, vocabulary
-from glassformer.interop.huggingface.writing import export_huggingface
-from glassformer.model import EncoderDecoder, build_model
+from glassformer.model import EncoderDecoder
 from glassformer.model.quantized import with_precision
-from glassformer.phrasebook import generate as phrases
 from glassformer.tasks.decoding import ModelDecoding
-from glassformer.tasks.model_folder import ModelFolder
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.tasks.model_folder import load_model_folder
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "base": {"d_model": 512, "d_ff": 2048, "n_heads": 8, "n_encoder_layers": 6, "n_decoder_layers": 6},
-    "small": {"d_model": 256, "d_ff": 1024, "n_heads": 4, "n_encoder_layers": 3, "n_decoder_layers": 3},
-    "deep": {"d_model": 512, "d_ff": 2048, "n_heads": 8, "n_encoder_layers": 10, "n_decoder_layers": 2},
-}
-VOCABULARY = {"base": 32_000, "small": 8_000, "deep": 32_000}
+SHAPES = ("base", "small", "deep")
 SRC_TOKENS, TGT_TOKENS = 20, 30
 CELLS = [(batch, beam) for batch in (1, 8, 32, 64) for beam in (1, 4)]
-OURS, PEERS = ("float32", "int8", "bf16"), ("transformers", "ctranslate2", "ctranslate2-int8")
+LARGEST = (64, 4)  # the cell whose memory is measured
+OURS = ("float32", "int8", "bf16")
+PEERS = ("transformers", "transformers-bf16", "ctranslate2", "ctranslate2-int8")
+DEFAULT = ("float32", "int8", "bf16", "transformers", "ctranslate2", "ctranslate2-int8")
+EXACT = ("float32", "transformers", "ctranslate2")  # these say the same
 
-Way = Callable[[torch.Tensor, int], list[list[int]]]  # sources [B, S], beams -> the tokens of each
-
-
-def random_folder(shape: str) -> ModelFolder:
-    """A model with random weights and a tokenizer whose vocabulary is filled up with unused entries."""
-    torch.manual_seed(1)
-    texts = [text for pair in zip(range(2000), phrases(2000, 1), strict=False) for text in pair[1]]
-    config = Config(
-        model=ModelConfig(family="encoder-decoder", vocab_size=VOCABULARY[shape], dropout=0.0, **SHAPES[shape])
-    )
-    tokenizer = Tokenizer.train(texts, config.tokenizer, vocab_size=1000)
-    model = build_model(config.model).eval()
-    return ModelFolder(Path(), config, model, tokenizer, tokenizer, {})
+Way = Callable[[torch.Tensor, int, int], list[list[int]]]  # sources [B, S], beams, tokens -> the tokens of each
 
 
-def ours(folder: ModelFolder, precision: str) -> Way:
+def engine_of(way: str) -> str:
+    """The folder that a way loads."""
+    return models.OURS if way in OURS else way.removesuffix("-bf16")
+
+
+def load(way: str, work: Path, n_threads: int) -> Way:
+    """A way to decode, from the folder of its engine."""
+    path = work / engine_of(way)
+    if way in OURS:
+        return ours(path, way)
+    if way.startswith("transformers"):
+        return transformers_way(path, torch.bfloat16 if way.endswith("bf16") else torch.float32)
+    return ctranslate2_way(path, work / models.OURS, n_threads)
+
+
+def ours(path: Path, precision: str) -> Way:
+    folder = load_model_folder(path)
     assert isinstance(folder.model, EncoderDecoder)
-    model = with_precision(folder.model, precision)  # type: ignore[arg-type]
-    config = folder.config.model
+    config, model = folder.config.model, with_precision(folder.model, precision)  # type: ignore[arg-type]
+    del folder
 
-    def run(src: torch.Tensor, beam: int) -> list[list[int]]:
+    def run(src: torch.Tensor, beam: int, n_tokens: int) -> list[list[int]]:
         n = len(src)
-        settings = GenerationConfig(beam_size=beam, min_new_tokens=TGT_TOKENS, length_penalty="average")
+        settings = GenerationConfig(beam_size=beam, min_new_tokens=n_tokens, length_penalty="average")
         found = generate(
-            ModelDecoding(model, max_length=TGT_TOKENS + 1, src=src),
+            ModelDecoding(model, max_length=n_tokens + 1, src=src),
             torch.full((n, 1), config.bos_id),
             settings,
             eos_ids=[config.eos_id],
-            max_new_tokens=torch.full((n,), TGT_TOKENS),
+            max_new_tokens=torch.full((n,), n_tokens),
         )
         return [hypotheses[0].ids for hypotheses in found]
 
     return run
 
 
-def transformers_way(folder: ModelFolder, work: Path) -> Way:
+def transformers_way(path: Path, dtype: torch.dtype) -> Way:
     import transformers
 
     transformers.logging.set_verbosity_error()
-    work.mkdir()
-    export_huggingface(folder, work)
-    (work / "generation_config.json").unlink()
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(work).eval()
-    eos = folder.config.model.eos_id
+    transformers.logging.disable_progress_bar()
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path, dtype=dtype).eval()
+    ids = {"pad_token_id": model.config.pad_token_id, "decoder_start_token_id": model.config.decoder_start_token_id}
+    model.generation_config = transformers.GenerationConfig(**ids)  # nothing forbidden: random weights choose anything
 
-    def run(src: torch.Tensor, beam: int) -> list[list[int]]:
+    def run(src: torch.Tensor, beam: int, n_tokens: int) -> list[list[int]]:
         out = model.generate(
             src,
             attention_mask=torch.ones_like(src),
             num_beams=beam,
             do_sample=False,
-            min_new_tokens=TGT_TOKENS,
-            max_new_tokens=TGT_TOKENS,
-            eos_token_id=eos,
+            min_new_tokens=n_tokens,
+            max_new_tokens=n_tokens,
+            eos_token_id=model.config.eos_token_id,
         )
         return [row[1:].tolist() for row in out]
 
     return run
 
 
-def ctranslate2_way(folder: ModelFolder, work: Path, quantize: str | None, n_threads: int) -> Way:
+def ctranslate2_way(path: Path, model: Path, n_threads: int) -> Way:
     import ctranslate2
 
-    work.mkdir()
-    export_ctranslate2(folder, work, quantize=quantize)
-    engine = ctranslate2.Translator(str(work), device="cpu", inter_threads=1, intra_threads=n_threads)
-    names = vocabulary(folder.tokenizer, folder.config.model.vocab_size)
+    engine = ctranslate2.Translator(str(path), device="cpu", inter_threads=1, intra_threads=n_threads)
+    names: list[str] = json.loads((path / "shared_vocabulary.json").read_text(encoding="utf-8"))
     ids = {name: i for i, name in enumerate(names)}
 
-    def run(src: torch.Tensor, beam: int) -> list[list[int]]:
+    def run(src: torch.Tensor, beam: int, n_tokens: int) -> list[list[int]]:
         out = engine.translate_batch(
             [[names[i] for i in row] for row in src.tolist()],
             beam_size=beam,
-            min_decoding_length=TGT_TOKENS,
-            max_decoding_length=TGT_TOKENS,
+            min_decoding_length=n_tokens,
+            max_decoding_length=n_tokens,
         )
         return [[ids[token] for token in row.hypotheses[0]] for row in out]
 
     return run
 
 
-def ways_of(folder: ModelFolder, work: Path, names: list[str], n_threads: int) -> dict[str, Way]:
-    made: dict[str, Callable[[], Way]] = {name: lambda name=name: ours(folder, name) for name in OURS}  # type: ignore[misc]
-    made["transformers"] = lambda: transformers_way(folder, work / "hf")
-    for name, quantize in (("ctranslate2", None), ("ctranslate2-int8", "int8")):
-        made[name] = lambda name=name, quantize=quantize: ctranslate2_way(folder, work / name, quantize, n_threads)  # type: ignore[misc]
-    return {name: made[name]() for name in names}
+def sources(batch: int, n_ids: int, eos_id: int) -> torch.Tensor:
+    src = torch.randint(4, n_ids, (batch, SRC_TOKENS), generator=torch.Generator().manual_seed(batch))
+    src[:, -1] = eos_id
+    return src
 
 
-def measure(shape: str, names: list[str], rounds: int, n_threads: int) -> list[dict[str, Any]]:
-    """One entry a cell: tokens/s of each way in each round, and whose greedy output is not that of float32."""
-    folder = random_folder(shape)
-    size = folder.tokenizer.vocab_size
-    cells = []
-    with tempfile.TemporaryDirectory() as work, torch.no_grad():
-        ways = ways_of(folder, Path(work), names, n_threads)
-        for batch, beam in CELLS:
-            src = torch.randint(4, size, (batch, SRC_TOKENS), generator=torch.Generator().manual_seed(batch))
-            src[:, -1] = folder.config.model.eos_id
-            expected = ours(folder, "float32")(src, beam)
-            speeds: dict[str, list[float]] = {name: [] for name in ways}
-            others = []
-            for number in range(-1, rounds):  # the first round warms up
-                for name, way in ways.items():
-                    start = time.perf_counter()
-                    found = way(src, beam)
-                    seconds = time.perf_counter() - start
-                    if number >= 0:
-                        speeds[name].append(batch * TGT_TOKENS / seconds)
-                    elif beam == 1 and "int8" not in name and name != "bf16" and found != expected:
-                        others.append(name)
-            cells.append({"shape": shape, "batch": batch, "beam": beam, "tokens_per_s": speeds, "other_output": others})
-            print(row_of(cells[-1]), flush=True)
-    return cells
+def measure(size: str, options: argparse.Namespace) -> Iterator[Result]:
+    """Speed of each cell, then time to the first token, then memory, as far as they are wanted."""
+    folder = models.random_folder(models.model_config(size))
+    n_ids, eos_id = folder.tokenizer.vocab_size, folder.config.model.eos_id
+    with tempfile.TemporaryDirectory() as name, torch.no_grad():
+        work = Path(name)
+        models.write(folder, work, {models.OURS, *map(engine_of, options.ways)})
+        del folder
+        if options.memory:
+            yield memory(size, work, options)
+        ways = {way: load(way, work, options.threads) for way in options.ways}
+        reference = load("float32", work, options.threads)
+        for batch, beam in options.cell:
+            src = sources(batch, n_ids, eos_id)
+            case = {"size": size, "batch": batch, "beam": beam}
+            yield speed(case, ways, src, beam, reference(src, beam, TGT_TOKENS), options.rounds)
+            if options.first_token:
+                yield first_token(case, ways, src, beam, options.rounds)
 
 
-def row_of(cell: dict[str, Any]) -> str:
-    speeds = {name: statistics.median(values) for name, values in cell["tokens_per_s"].items()}
-    peers = [name for name in speeds if name in PEERS]
-    text = f"{cell['shape']:6} batch {cell['batch']:2}, beam {cell['beam']}:"
-    for name, speed in speeds.items():
-        text += f"  {name} {speed:,.0f}"
-        if name in OURS and peers:
-            best = max(peers, key=lambda peer: speeds[peer])
-            pairs = zip(cell["tokens_per_s"][name], cell["tokens_per_s"][best], strict=True)
-            text += f" ({statistics.median(a / b for a, b in pairs):.2f})"
-    return text + (f"  OTHER OUTPUT: {', '.join(cell['other_output'])}" if cell["other_output"] else "")
+def speed(
+    case: dict[str, Any], ways: dict[str, Way], src: torch.Tensor, beam: int, expected: list[list[int]], rounds: int
+) -> Result:
+    runs = {name: lambda way=way: way(src, beam, TGT_TOKENS) for name, way in ways.items()}  # type: ignore[misc]
+    seconds, found = measuring.take_turns(runs, rounds)
+    others = [name for name, out in found.items() if beam == 1 and name in EXACT and out != expected]
+    values = measuring.per_second(len(src) * TGT_TOKENS, seconds)
+    notes = {"other output": ", ".join(others)} if others else {}
+    return Result(case=case, unit="target tokens/s", values=values, ours=ours_of(ways), notes=notes)
+
+
+def first_token(case: dict[str, Any], ways: dict[str, Way], src: torch.Tensor, beam: int, rounds: int) -> Result:
+    runs = {name: lambda way=way: way(src, beam, 1) for name, way in ways.items()}  # type: ignore[misc]
+    seconds, _ = measuring.take_turns(runs, rounds)
+    values = {name: [1000 * s for s in times] for name, times in seconds.items()}
+    return Result(case=case, unit="ms to the first token", values=values, ours=ours_of(ways), is_less_better=True)
+
+
+def memory(size: str, work: Path, options: argparse.Namespace) -> Result:
+    batch, beam = LARGEST
+    values = {}
+    for way in options.ways:
+        out = measuring.alone(__file__, "--alone", way, work, "--threads", options.threads)
+        values[way] = [out["mib"]]
+    case = {"size": size, "batch": batch, "beam": beam}
+    return Result(
+        case=case, unit="MiB at most, libraries left out", values=values, ours=ours_of(values), is_less_better=True
+    )
+
+
+def run_alone(way: str, work: Path, n_threads: int) -> None:
+    """Decodes the largest cell once, and says how much memory the model and that took."""
+    content = json.loads((work / models.OURS / "config.json").read_text(encoding="utf-8"))["model"]
+    batch, beam = LARGEST
+    src = sources(batch, content["vocab_size"], content["eos_id"])
+    with torch.no_grad(), measuring.memory_of(engine_of(way).partition("-")[0]):
+        load(way, work, n_threads)(src, beam, TGT_TOKENS)
+
+
+def ours_of(ways: dict[str, Any]) -> list[str]:
+    return [way for way in ways if way in OURS]
+
+
+def cell_of(text: str) -> tuple[int, int]:
+    """`8,4` -> batch 8, beam 4."""
+    batch, _, beam = text.partition(",")
+    return int(batch), int(beam)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", nargs="*", choices=SHAPES, default=["base", "small", "deep"])
-    parser.add_argument("--ways", nargs="*", choices=(*OURS, *PEERS), default=["float32", "int8", *PEERS])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path)
+    parser = measuring.parser_of(__doc__)
+    parser.add_argument("--shape", nargs="*", choices=models.SIZES, default=list(SHAPES))
+    parser.add_argument("--ways", nargs="*", choices=(*OURS, *PEERS), default=list(DEFAULT))
+    parser.add_argument("--cell", nargs="*", type=cell_of, default=CELLS, metavar="BATCH,BEAM")
+    parser.add_argument("--first-token", action="store_true", help="also the time until the first token is there")
+    parser.add_argument("--memory", action="store_true", help="also the most memory of a process, of batch 64, beam 4")
+    parser.add_argument("--model", nargs=2, type=Path, metavar=("MODEL", "ROWS.tsv"), help="real sentences instead")
+    parser.add_argument("--rows", type=int, default=650, help="with --model: how many")
+    parser.add_argument("--beam", nargs="*", type=int, default=[1, 4], help="with --model")
+    parser.add_argument("--alone", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    cells = [cell for shape in options.shape for cell in measure(shape, options.ways, options.rounds, options.threads)]
-    if options.json:
-        about = {"machine": platform.processor(), "threads": options.threads, "torch": torch.__version__}
-        options.json.write_text(json.dumps({"about": about, "cells": cells}, indent=1) + "\n", encoding="utf-8")
+    if options.alone:
+        run_alone(options.alone[0], Path(options.alone[1]), options.threads)
+        return
+    if options.model:
+        import sentences
+
+        results = sentences.measure(*options.model, options)
+    else:
+        results = (result for size in options.shape for result in measure(size, options))
+    measuring.report(results, options.json)
 
 
 if __name__ == "__main__":
