@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -17,6 +18,7 @@ from glassformer.serve.limits import bearer, check_texts
 from glassformer.serve.markup import Markup
 from glassformer.serve.refusal import Refusal
 from glassformer.serve.service import Service, ignored_header, request_body
+from glassformer.serve.translating import translate_passages
 from glassformer.tasks.translator import Translation, Translator
 
 __all__ = ["build_router", "check_directions", "detected_languages", "translate_routed"]
@@ -214,12 +216,13 @@ async def _translate(
     service: Service, texts: Sequence[str], source: str, target: str, n_best: int, is_html: bool
 ) -> list[list[str]]:
     """Through one model, or through two of which the last one gives the alternatives."""
+    route = service.models.route(source, target)
     if is_html:
         pages = await asyncio.to_thread(lambda: [Markup(text) for text in texts])
-        inner = [text for page in pages for text in page.texts]
-        outputs = iter(await _translate(service, inner, source, target, 1, False))
-        return [[page.filled([next(outputs)[0] for _ in page.texts])] for page in pages]
-    *first, last = service.models.route(source, target)
+        passages = [passage for page in pages for passage in page.passages]
+        translated = iter(await translate_passages(service, passages, route))
+        return [[page.filled(list(islice(translated, len(page.passages))))] for page in pages]
+    *first, last = route
     for model in first:
         texts = [translation.text for translation in await service.models.translate(model, texts)]
     return [_different(translation) for translation in await service.models.translate(last, texts, n_best=n_best)]

@@ -1,61 +1,140 @@
-"""Texts between tags: what is translated of HTML and XML, and what stays byte for byte."""
+"""HTML and XML: sentences with the tags inside them, and what stays byte for byte."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-__all__ = ["Markup"]
+from glassformer.serve.nodes import Break, Element, Node, Point
+from glassformer.serve.passages import Body, Passage
+
+__all__ = ["Markup", "Text"]
 
 # What begins markup; a "<" before anything else is text.
 _BEGIN = re.compile(r"<(?:!--|[!?]|/?(?P<name>[A-Za-z][A-Za-z0-9:-]*))")
 _IN_TAG = re.compile(r"[>\"']")
 _RAW = {"script", "style", "textarea", "code", "pre", "template", "svg", "math"}  # their content is not translated
+# Elements within a sentence; every other one ends it.
+_INLINE = set(
+    """a abbr acronym b bdi bdo big cite data del dfn em font i ins kbd label mark nobr q s samp small span strike
+    strong sub sup time tt u var""".split()  # noqa: SIM905
+)
+_POINTS = {"code", "img", "math", "svg", "wbr"}  # one thing within a sentence
+_MAX_DEPTH = 30  # elements in one another that are followed
+
+
+class Text(str):
+    """A text between tags as it is read, which knows how it was written."""
+
+    written: str
+
+    def __new__(cls, text: str, written: str) -> Text:
+        made = super().__new__(cls, text)
+        made.written = written
+        return made
 
 
 class Markup:
-    """A document taken apart. `filled(translations of texts)` puts it together again.
+    """A document taken apart. `filled(translations of passages)` puts it together again.
 
-    Nothing of the markup is parsed into a tree and written anew, so broken markup stays as it was. White space around
-    a text stays too. In the texts character references are resolved; in the translations `&`, `<` and `>` are written
-    as references.
+    A sentence with tags inside (`_INLINE`) is one passage. Nothing is parsed into a tree of the whole and written anew,
+    so broken markup stays as it was: a tag that has no partner in its sentence ends the sentence. White space around a
+    passage stays too. In the passages character references are resolved; in the translations `&`, `<` and `>` are
+    written as references.
 
     Attributes:
-        texts: What is to be translated, in order.
+        passages: What is to be translated, in order.
     """
 
     def __init__(self, document: str) -> None:
-        self._parts: list[str] = []  # markup and white space; a text belongs after each part that `_at` names
-        self._at: list[int] = []
-        self.texts: list[str] = []
-        end = 0
-        for start, stop in _markup(document):
-            self._add_text(document[end:start])
-            self._parts.append(document[start:stop])
-            end = stop
-        self._add_text(document[end:])
+        self._body = Body(_tree(_tokens(document)))
+        self.passages = self._body.passages
 
-    def _add_text(self, text: str) -> None:
-        inner = text.strip()
-        if not inner:
-            self._parts.append(text)
-            return
-        start = text.index(inner)
-        self._parts += [text[:start], "", text[start + len(inner) :]]
-        self._at.append(len(self._parts) - 2)
-        self.texts.append(html.unescape(inner))
-
-    def filled(self, translations: Sequence[str]) -> str:
-        """The document with translations in place of its texts."""
-        parts = list(self._parts)
-        for place, text in zip(self._at, translations, strict=True):
-            parts[place] = html.escape(text, quote=False)
-        return "".join(parts)
+    def filled(self, translated: Sequence[Passage]) -> str:
+        """The document with translations in place of its passages."""
+        return "".join(_written(self._body.filled(iter(translated))))
 
 
-def _markup(document: str) -> Iterator[tuple[int, int]]:
-    """Begin and end of each comment, tag, declaration, and element whose content is no text.
+def _written(nodes: Iterable[Node]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, Text):
+            yield node.written
+        elif isinstance(node, str):
+            yield html.escape(node, quote=False)
+        elif isinstance(node, Element):
+            begin, end = node.content
+            yield begin
+            yield from _written(node.nodes)
+            yield end
+        else:
+            yield node.content
+
+
+class _Token(NamedTuple):
+    written: str
+    kind: str  # text, break, point, open, close
+    name: str = ""
+
+
+@dataclass
+class _Open:
+    """An element whose end has not been seen."""
+
+    tag: _Token
+    nodes: list[Node] = field(default_factory=list)
+
+
+def _tree(tokens: Iterable[_Token]) -> list[Node]:
+    """Tokens as nodes. Tags that are not nested rightly within one sentence are breaks."""
+    done: list[Node] = []
+    stack: list[_Open] = []
+
+    def give_up() -> None:
+        for left in stack:
+            done.append(Break(left.tag.written))
+            done.extend(left.nodes)
+        stack.clear()
+
+    for token in tokens:
+        nodes = stack[-1].nodes if stack else done
+        if token.kind == "text":
+            nodes.append(Text(html.unescape(token.written), token.written))
+        elif token.kind == "point":
+            nodes.append(Point(token.written))
+        elif token.kind == "open" and len(stack) < _MAX_DEPTH:
+            stack.append(_Open(token))
+        elif token.kind == "close" and stack and stack[-1].tag.name == token.name:
+            closed = stack.pop()
+            outer = stack[-1].nodes if stack else done
+            outer.append(Element((closed.tag.written, token.written), closed.nodes))
+        else:
+            give_up()
+            done.append(Break(token.written))
+    give_up()
+    return done
+
+
+def _tokens(document: str) -> Iterator[_Token]:
+    end = 0
+    for start, stop, name in _markup(document):
+        if start > end:
+            yield _Token(document[end:start], "text")
+        written, end = document[start:stop], stop
+        if written.startswith("<!--") or (name in _POINTS and written[1] != "/"):
+            yield _Token(written, "point")
+        elif name in _INLINE and not written.endswith("/>"):
+            yield _Token(written, "close" if written[1] == "/" else "open", name)
+        else:
+            yield _Token(written, "point" if name in _INLINE else "break")
+    if end < len(document):
+        yield _Token(document[end:], "text")
+
+
+def _markup(document: str) -> Iterator[tuple[int, int, str]]:
+    """Begin, end and name of each comment, tag, declaration, and element whose content is no text.
 
     Cost: linear in the document, also when nothing that begins in it ever ends.
     """
@@ -70,7 +149,7 @@ def _markup(document: str) -> Iterator[tuple[int, int]]:
             close = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(document, end)
             end = close.end() if close else end
             endless |= set() if close else {name}
-        yield start, end
+        yield start, end, name
         position = end
 
 

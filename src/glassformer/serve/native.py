@@ -28,7 +28,7 @@ from glassformer.serve.pages import REPORT_POLICY
 from glassformer.serve.refusal import Refusal
 from glassformer.serve.reports import MAX_REPORT_CHARS
 from glassformer.serve.service import Service, ignored_header, request_body
-from glassformer.serve.words import Place, read_places, segment_words
+from glassformer.serve.words import segments_of
 from glassformer.tasks.classifier import Classifier
 from glassformer.tasks.generator import TextGenerator
 from glassformer.tasks.labeller import Labeller
@@ -155,27 +155,11 @@ def _segments(
 ) -> list[dict[str, Any]]:
     """Each segment: its place in the text and in the translation, and the places of its words in both."""
     found: list[dict[str, Any]] = []
-    made, read, written = iter(results), 0, 0
-    for line in plan.lines[0]:
-        for number, segment in enumerate(line):
-            translation = translator.translation_of(next(made))
-            places, read = read_places(text, segment, read)
-            written += number > 0  # the space between two segments
-            end = written + len(translation.text)
-            words = None
-            if is_aligned:
-                of = segment_words(translator, segment, translation)
-                source = [(places[a], places[b - 1] + 1) for a, b in of.source]
-                words = {"source": source, "target": _moved(of.target, written), "weights": of.weights}
-            place = {"source": (places[0], read), "target": (written, end)}
-            found.append(place | {"finish_reason": translation.finish_reason, "words": words})
-            written = end
-        written += 1  # the end of the line
+    for segment in segments_of(translator, text, plan.lines[0], results):
+        words = asdict(segment.words(translator)) if is_aligned else None
+        place = {"source": segment.source, "target": segment.target}
+        found.append(place | {"finish_reason": segment.translation.finish_reason, "words": words})
     return found
-
-
-def _moved(places: Sequence[Place], by: int) -> list[Place]:
-    return [(start + by, end + by) for start, end in places]
 
 
 async def continued(service: Service, fields: ContinueFields) -> dict[str, Any]:

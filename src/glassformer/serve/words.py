@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 
 from glassformer.explain.tokens import join_columns, join_rows
+from glassformer.generation.hypothesis import Hypothesis
+from glassformer.serve.placing import Links, Place
 from glassformer.tasks.translator import Translation, Translator
 from glassformer.text.tokenizer import Tokenizer
 
-__all__ = ["Place", "SegmentWords", "made_places", "read_places", "segment_words"]
-
-Place = tuple[int, int]  # start and end in a text, in characters
+__all__ = ["Segment", "SegmentWords", "links_of", "made_places", "read_places", "segment_words", "segments_of"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,62 @@ class SegmentWords:
     source: list[Place]
     target: list[Place]
     weights: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of a text, and where it and its translation stand."""
+
+    text: str
+    translation: Translation
+    places: list[int]  # in the whole text, of each character of the segment
+    source: Place
+    target: Place
+
+    def words(self, translator: Translator) -> SegmentWords:
+        """Its words, as places in the whole text and in the whole translation; runs the model once."""
+        found = segment_words(translator, self.text, self.translation)
+        source = [(self.places[start], self.places[end - 1] + 1) for start, end in found.source]
+        target = [(start + self.target[0], end + self.target[0]) for start, end in found.target]
+        return SegmentWords(source, target, found.weights)
+
+
+def segments_of(
+    translator: Translator, text: str, lines: Sequence[Sequence[str]], results: Sequence[list[Hypothesis]]
+) -> Iterator[Segment]:
+    """The segments of a text that has been translated.
+
+    Args:
+        lines: The segments of each line of the text.
+        results: The hypotheses of each segment.
+    """
+    made, read, written = iter(results), 0, 0
+    for line in lines:
+        for number, segment in enumerate(line):
+            translation = translator.translation_of(next(made))
+            places, read = read_places(text, segment, read)
+            written += number > 0  # the space between two segments
+            end = written + len(translation.text)
+            yield Segment(segment, translation, places, (places[0], read), (written, end))
+            written = end
+        written += 1  # the end of the line
+
+
+def links_of(
+    translator: Translator, text: str, lines: Sequence[Sequence[str]], results: Sequence[list[Hypothesis]]
+) -> Links:
+    """The links between the words of a text and of its translation; the model runs once for each segment."""
+    found = [segment.words(translator) for segment in segments_of(translator, text, lines, results)]
+    source = [place for words in found for place in words.source]
+    target = [place for words in found for place in words.target]
+    weights = np.zeros((len(target), len(source)))
+    row = column = 0
+    for words in found:
+        end, last = row + len(words.target), column + len(words.source)
+        if words.source and words.target:
+            weights[row:end, column:last] = words.weights
+        row, column = end, last
+    return Links(source, target, weights)
 
 
 def segment_words(translator: Translator, segment: str, translation: Translation) -> SegmentWords:
