@@ -1,0 +1,112 @@
+"""Time per token of a training step as width, depth or length grows, beside what the arithmetic lets expect.
+
+    python bench/growth.py [--svg FOLDER] [--dtype float32] [--most 4096]
+
+Each step trains one model on one batch of about the same number of tokens; one size grows, the others stay at d_model
+256, 3 + 3 layers and texts of 64 tokens. What is expected is the count of FLOPs for each token (`glassformer info`),
+times the seconds that a FLOP takes at the smallest size. A line above it says that something else grows faster than
+the matrix products (attention maps that leave the caches, say); one below it, that larger products run better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import measuring
+import models
+import torch
+from measuring import Result
+
+import training
+from glassformer.config import ModelConfig
+from glassformer.model import EncoderDecoder, build_model
+from glassformer.shapes import flops_per_token
+from glassformer.svg import line_chart
+
+BATCH_TOKENS, LENGTH = 4096, 64  # source and target of a batch; of a text, where its length does not grow
+VOCABULARY = 8000
+GROWING = {
+    "d_model": (128, 256, 512, 1024),
+    "layers": (1, 2, 4, 8),  # of each stack
+    "length": (64, 128, 256, 512, 1024, 2048, 4096),  # of source and of target
+}
+
+
+def config_of(axis: str, value: int) -> tuple[ModelConfig, int]:
+    """The architecture at one point of an axis, and the length of its texts."""
+    changes: dict[str, int] = {"vocab_size": VOCABULARY}
+    if axis == "d_model":
+        changes |= {"d_model": value, "d_ff": 4 * value, "n_heads": value // 64}
+    if axis == "layers":
+        changes |= {"n_encoder_layers": value, "n_decoder_layers": value}
+    return models.model_config("small", **changes), value if axis == "length" else LENGTH
+
+
+def microseconds(config: ModelConfig, length: int, options: argparse.Namespace) -> list[float]:
+    """Time of each round, for one token."""
+    n_pairs = max(1, options.tokens // (2 * length))
+    batch = training.fixed_batch(config, n_pairs, length, length)
+    torch.manual_seed(1)
+    model = build_model(config).to("cuda" if torch.cuda.is_available() else "cpu")
+    assert isinstance(model, EncoderDecoder)
+    with tempfile.TemporaryDirectory() as folder:
+        way = training.product(model, batch, options.dtype, Path(folder))
+        seconds, _ = measuring.take_turns({"step": lambda: way.steps(1)}, options.rounds)
+    return [1e6 * s / (2 * length * n_pairs) for s in seconds["step"]]
+
+
+def measure(options: argparse.Namespace) -> Iterator[Result]:
+    for axis in options.axis:
+        flop_us = 0.0  # what a FLOP takes at the smallest size
+        for value in GROWING[axis]:
+            if axis == "length" and value > options.most:
+                continue
+            config, length = config_of(axis, value)
+            times = microseconds(config, length, options)
+            flops = flops_per_token(config, length, length).training
+            result = Result(
+                case={"grows": axis, axis: value, "type": options.dtype},
+                unit="microseconds per token",
+                values={"glassformer": times},
+                ours=["glassformer"],
+                is_less_better=True,
+            )
+            flop_us = flop_us or result.median("glassformer") / flops
+            result.notes["expected"] = round(flops * flop_us, 2)
+            yield result
+
+
+def picture(results: list[Result], axis: str) -> str:
+    """Measured and expected time over one axis, both in logarithms: a straight line is a power."""
+    mine = [result for result in results if result.case["grows"] == axis]
+    series = {
+        "measured": [(math.log2(result.case[axis]), result.median("glassformer")) for result in mine],
+        "expected from FLOPs": [(math.log2(result.case[axis]), result.notes["expected"]) for result in mine],
+    }
+    title = f"Time per token of a training step as {axis} grows"
+    return line_chart(series, title=title, x_label=f"log2 of {axis}", y_label="microseconds", log_y=True)
+
+
+def main() -> None:
+    parser = measuring.parser_of(__doc__)
+    parser.add_argument("--axis", nargs="*", choices=GROWING, default=list(GROWING))
+    parser.add_argument("--dtype", choices=training.DTYPES, default="float32")
+    parser.add_argument("--most", type=int, default=4096, help="the longest text")
+    parser.add_argument("--tokens", type=int, default=BATCH_TOKENS, help="of a batch, source and target")
+    parser.add_argument("--svg", type=Path, metavar="FOLDER", help="write growth-d_model.svg and so on there")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    results = measuring.report(measure(options), options.json)
+    if options.svg:
+        options.svg.mkdir(parents=True, exist_ok=True)
+        for axis in options.axis:
+            path = options.svg / f"growth-{axis.replace('_', '-')}.svg"
+            path.write_text(picture(results, axis), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
