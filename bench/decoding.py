@@ -61,18 +61,18 @@ def load(way: str, work: Path, n_threads: int) -> Way:
     return ctranslate2_way(path, work / models.OURS, n_threads)
 
 
-def ours(path: Path, precision: str) -> Way:
+def ours(path: Path, precision: str, device: str = "cpu") -> Way:
     folder = load_model_folder(path)
     assert isinstance(folder.model, EncoderDecoder)
-    config, model = folder.config.model, with_precision(folder.model, precision)  # type: ignore[arg-type]
+    config, model = folder.config.model, with_precision(folder.model, precision).to(device)  # type: ignore[arg-type]
     del folder
 
     def run(src: torch.Tensor, beam: int, n_tokens: int) -> list[list[int]]:
         n = len(src)
         settings = GenerationConfig(beam_size=beam, min_new_tokens=n_tokens, length_penalty="average")
         found = generate(
-            ModelDecoding(model, max_length=n_tokens + 1, src=src),
-            torch.full((n, 1), config.bos_id),
+            ModelDecoding(model, max_length=n_tokens + 1, src=src.to(device)),
+            torch.full((n, 1), config.bos_id, device=device),
             settings,
             eos_ids=[config.eos_id],
             max_new_tokens=torch.full((n,), n_tokens),
@@ -82,19 +82,19 @@ def ours(path: Path, precision: str) -> Way:
     return run
 
 
-def transformers_way(path: Path, dtype: torch.dtype) -> Way:
+def transformers_way(path: Path, dtype: torch.dtype, device: str = "cpu") -> Way:
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path, dtype=dtype).eval()
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path, dtype=dtype).eval().to(device)
     ids = {"pad_token_id": model.config.pad_token_id, "decoder_start_token_id": model.config.decoder_start_token_id}
     model.generation_config = transformers.GenerationConfig(**ids)  # nothing forbidden: random weights choose anything
 
     def run(src: torch.Tensor, beam: int, n_tokens: int) -> list[list[int]]:
         out = model.generate(
-            src,
-            attention_mask=torch.ones_like(src),
+            src.to(device),
+            attention_mask=torch.ones_like(src, device=device),
             num_beams=beam,
             do_sample=False,
             min_new_tokens=n_tokens,
@@ -135,7 +135,7 @@ def measure(size: str, options: argparse.Namespace) -> Iterator[Result]:
     """Speed of each cell, then time to the first token, then memory, as far as they are wanted."""
     folder = models.random_folder(models.model_config(size))
     n_ids, eos_id = folder.tokenizer.vocab_size, folder.config.model.eos_id
-    with tempfile.TemporaryDirectory() as name, torch.no_grad():
+    with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         models.write(folder, work, {models.OURS, *map(engine_of, options.ways)})
         del folder
@@ -186,7 +186,7 @@ def run_alone(way: str, work: Path, n_threads: int) -> None:
     content = json.loads((work / models.OURS / "config.json").read_text(encoding="utf-8"))["model"]
     batch, beam = LARGEST
     src = sources(batch, content["vocab_size"], content["eos_id"])
-    with torch.no_grad(), measuring.memory_of(engine_of(way).partition("-")[0]):
+    with measuring.memory_of(engine_of(way).partition("-")[0]):
         load(way, work, n_threads)(src, beam, TGT_TOKENS)
 
 

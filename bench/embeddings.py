@@ -119,7 +119,7 @@ def cosines(found: Vectors, expected: Vectors) -> NDArray[np.float64]:
 def measure(options: argparse.Namespace) -> Iterator[Result]:
     lines = options.sentences.read_text(encoding="utf-8").splitlines()
     texts = [line.split("\t")[0] for line in lines if line.strip()][: options.rows]
-    with tempfile.TemporaryDirectory() as name, torch.no_grad():
+    with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         import_huggingface(package_folder(), work / "model")
         ways = {way: load(way, work / "model", work, options) for way in options.ways}

@@ -125,7 +125,7 @@ def ctranslate2_way(path: Path, model: Path, n_threads: int) -> Way:
 def measure(options: argparse.Namespace) -> Iterator[Result]:
     folder = models.random_folder(model_config(is_least=options.least))
     n_ids = folder.tokenizer.vocab_size
-    with tempfile.TemporaryDirectory() as name, torch.no_grad():
+    with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         models.write(folder, work, {models.OURS, *map(engine_of, options.ways)})
         del folder
@@ -165,7 +165,7 @@ def memory(work: Path, options: argparse.Namespace) -> Result:
 def run_alone(way: str, work: Path, options: argparse.Namespace) -> None:
     content = json.loads((work / models.OURS / "config.json").read_text(encoding="utf-8"))["model"]
     prompts = draw_prompts(max(options.batch), content["vocab_size"])
-    with torch.no_grad(), measuring.memory_of(engine_of(way).partition("-")[0]):
+    with measuring.memory_of(engine_of(way).partition("-")[0]):
         load(way, work, options.threads)(prompts)
 
 

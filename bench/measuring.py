@@ -225,9 +225,9 @@ def parser_of(description: str | None, *, rounds: int = 3) -> argparse.ArgumentP
     return parser
 
 
-def report(results: Iterable[Result], path: Path | None) -> list[Result]:
-    """Prints each result as it comes and writes all of them to a file."""
-    content: dict[str, Any] = {"about": about(), "results": []}
+def report(results: Iterable[Result], path: Path | None, **more: Any) -> list[Result]:
+    """Prints each result as it comes and writes all of them to a file; `more` is said about the machine."""
+    content: dict[str, Any] = {"about": about() | more, "results": []}
     kept = []
     for result in results:
         print(result.line(), flush=True)

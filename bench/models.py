@@ -34,6 +34,14 @@ SIZES: dict[str, dict[str, Any]] = {
         "n_encoder_layers": 10,
         "n_decoder_layers": 2,
     },
+    "big": {
+        "vocab_size": 32_000,
+        "d_model": 1024,
+        "d_ff": 4096,
+        "n_heads": 16,
+        "n_encoder_layers": 6,
+        "n_decoder_layers": 6,
+    },
     "least": {  # to see whether a script runs
         "vocab_size": 1200,
         "d_model": 32,

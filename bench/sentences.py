@@ -32,7 +32,7 @@ def measure(path: Path, rows: Path, options: argparse.Namespace) -> Iterator[Res
     lines = [line.split("\t") for line in rows.read_text(encoding="utf-8").splitlines()[: options.rows]]
     texts, references = [line[0] for line in lines], [line[1] for line in lines]
     folder = load_model_folder(path)
-    with tempfile.TemporaryDirectory() as work, torch.no_grad():
+    with tempfile.TemporaryDirectory() as work:
         models.write(folder, Path(work), {decoding.engine_of(way) for way in options.ways} - {models.OURS})
         ways = {way: load(way, folder, Path(work), options.threads) for way in options.ways}
         for beam in options.beam:

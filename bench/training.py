@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import measuring
@@ -37,8 +39,8 @@ from glassformer.training.parallel import Parallel
 from glassformer.training.progress import RunLog
 from glassformer.training.trainer import RunLength, Trainer
 
-PAIRS, SRC_TOKENS, TGT_TOKENS = 64, 20, 22
-MEMORY_PAIRS = round(4096 / (SRC_TOKENS + TGT_TOKENS))
+SHAPE = (64, 20, 22)  # pairs, source tokens, target tokens
+MEMORY_SHAPE = (round(4096 / 42), 20, 22)
 SMOOTHING, LR, NEVER = 0.1, 1e-4, 10**9
 OURS = ("glassformer", "glassformer-compiled")
 WAYS = (*OURS, "torch.nn", "transformers", "x-transformers")
@@ -54,7 +56,7 @@ class Way:
     loss: Callable[[], float]
 
 
-def fixed_batch(config: ModelConfig, n_pairs: int, src_tokens: int = SRC_TOKENS, tgt_tokens: int = TGT_TOKENS) -> Batch:
+def fixed_batch(config: ModelConfig, n_pairs: int, src_tokens: int, tgt_tokens: int) -> Batch:
     """Random pairs without a pad."""
     draw = torch.Generator().manual_seed(7)
     src = torch.randint(4, config.vocab_size, (n_pairs, src_tokens), generator=draw)
@@ -117,10 +119,9 @@ def product(model: EncoderDecoder, batch: Batch, dtype: str, folder: Path, *, is
 
     def steps(n: int) -> None:
         stream.n_left = n
-        try:
+        with suppress(_Enough), redirect_stderr(StringIO()):  # there its status would go
             trainer.run()
-        except _Enough:
-            measuring.synchronize()
+        measuring.synchronize()
 
     @torch.no_grad()
     def value() -> float:
@@ -160,12 +161,17 @@ def peer(model: nn.Module, logits: training_peers.Logits, batch: Batch, dtype: s
     return Way(steps=steps, loss=value)
 
 
-def load(name: str, dtype: str, work: Path, n_pairs: int) -> Way:
+def n_tokens(shape: tuple[int, int, int]) -> int:
+    """Source and target tokens of a batch."""
+    return shape[0] * (shape[1] + shape[2])
+
+
+def load(name: str, dtype: str, work: Path, shape: tuple[int, int, int]) -> Way:
     """A way to train the model in `work`, on the accelerator where there is one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     ours = load_model_folder(work / models.OURS).model
     assert isinstance(ours, EncoderDecoder) and ours.config.pad_id is not None
-    batch = fixed_batch(ours.config, n_pairs)
+    batch = fixed_batch(ours.config, *shape)
     if name in OURS:
         return product(ours.to(device), batch, dtype, work / "run", is_compiled=name.endswith("compiled"))
     if name == "torch.nn":
@@ -183,7 +189,7 @@ def load(name: str, dtype: str, work: Path, n_pairs: int) -> Way:
 def matrix_limit(config: ModelConfig, dtype: str) -> float:
     """FLOP/s that a step would reach if its products ran as fast as those of 2048 rows do, each size by its share."""
     d, n_enc, n_dec = config.d_model, config.n_encoder_layers, config.n_decoder_layers
-    s, t = SRC_TOKENS, TGT_TOKENS
+    _, s, t = SHAPE
     inner = d * config.d_ff * (n_enc * s + n_dec * t)
     work = {
         (d, d): d * d * (4 * n_enc * s + n_dec * (6 * t + 2 * s)),
@@ -208,19 +214,18 @@ def measure(size: str, dtype: str, options: argparse.Namespace) -> Iterator[Resu
 
 def speed(case: dict[str, str], config: ModelConfig, work: Path, options: argparse.Namespace) -> Result:
     limit = matrix_limit(config, case["type"])
-    ways = {name: load(name, case["type"], work, PAIRS) for name in options.ways}
+    ways = {name: load(name, case["type"], work, SHAPE) for name in options.ways}
     losses = {name: f"{way.loss():.4f}" for name, way in ways.items()}
     runs = {name: lambda way=way: way.steps(options.steps) for name, way in ways.items()}  # type: ignore[misc]
     seconds, _ = measuring.take_turns(runs, options.rounds)
-    n_tokens = options.steps * PAIRS * (SRC_TOKENS + TGT_TOKENS)
     result = Result(
         case=case,
         unit="source + target tokens/s",
-        values=measuring.per_second(n_tokens, seconds),
+        values=measuring.per_second(options.steps * n_tokens(SHAPE), seconds),
         ours=[name for name in ways if name in OURS],
         notes={"loss before": ", ".join(f"{name} {loss}" for name, loss in losses.items())},
     )
-    flops = flops_per_token(config, SRC_TOKENS, TGT_TOKENS).training
+    flops = flops_per_token(config, *SHAPE[1:]).training
     shares = ", ".join(f"{name} {result.median(name) * flops / limit:.0%}" for name in ways)
     result.notes[f"share of {limit / 1e9:,.0f} GFLOP/s"] = shares
     return result
@@ -234,7 +239,7 @@ def memory(case: dict[str, str], work: Path, options: argparse.Namespace) -> Res
         if name != "glassformer-compiled"
     }
     ours = [name for name in values if name in OURS]
-    case = case | {"tokens": f"{MEMORY_PAIRS * (SRC_TOKENS + TGT_TOKENS):,}"}
+    case = case | {"tokens": f"{n_tokens(MEMORY_SHAPE):,}"}
     return Result(case=case, unit="MiB at most, libraries left out", values=values, ours=ours, is_less_better=True)
 
 
@@ -251,7 +256,7 @@ def main() -> None:
     if options.alone:
         name, work = options.alone
         with measuring.memory_of(LIBRARY.get(name, "torch")):
-            load(name, options.dtype[0], Path(work), MEMORY_PAIRS).steps(2)
+            load(name, options.dtype[0], Path(work), MEMORY_SHAPE).steps(2)
         return
     cases = ((size, dtype) for size in options.size for dtype in options.dtype)
     measuring.report((result for case in cases for result in measure(*case, options)), options.json)
