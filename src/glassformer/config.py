@@ -554,7 +554,8 @@ class ServeConfig:
     keys: str | None = None  # file with one API key a line; unset: no key is asked for
     rate: int = 0  # requests a minute of one key, or of one address where no key is asked for; 0: no limit
     max_body_bytes: int = 1_048_576  # bytes of a request's body
-    max_chars: int = 50_000  # characters of all texts of a request
+    max_file_bytes: int = 10_485_760  # bytes of a document for /translate_file; 0: none is taken
+    max_chars: int = 50_000  # characters of all texts of a request, or of a document
     max_items: int = 128  # texts of a request
     max_alternatives: int = 10  # alternatives of a text; also n and the beam
     max_tokens: int = 32_768  # texts x n x tokens that a request may ask for
@@ -573,7 +574,7 @@ class ServeConfig:
         _require(0 <= self.port < 65536, f"port={self.port} is no port.", "0 to 65535 was expected.", "Use 5000, say.")
         counts = ("max_body_bytes", "max_chars", "max_items", "max_tokens", "max_waiting", "max_connections")
         _require_at_least(self, 1, *counts, "batch_tokens", "threads")
-        _require_at_least(self, 0, "rate", "max_alternatives", "workers")
+        _require_at_least(self, 0, "rate", "max_file_bytes", "max_alternatives", "workers")
         for name in ("timeout_s", "read_timeout_s", "drain_s", "batch_wait_s"):
             value = getattr(self, name)
             is_right = 0 <= value < math.inf and (value > 0 or name == "batch_wait_s")

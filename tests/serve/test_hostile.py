@@ -158,7 +158,7 @@ def test_paths_and_methods(server: Running) -> None:
 def test_every_route_asks_for_the_key(tmp_path: Path) -> None:
     """S9: all routes but those that clients ask without one; each wrong key gets the same answer."""
     (tmp_path / "keys").write_text("the secret key\n")
-    public = {"/health", "/ready", "/spec", "/languages", "/frontend/settings"}
+    public = {"/health", "/ready", "/spec", "/languages", "/frontend/settings", "/download_file/{name}"}
     with running(keys=str(tmp_path / "keys"), rate=1000) as server:
         routes = [(path, method) for path, methods in server.get("/spec").json()["paths"].items() for method in methods]
         assert len(routes) >= 14

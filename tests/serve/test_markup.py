@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.serve.markup import Markup
-from glassformer.serve.passages import Passage
+from glassformer.serve.documents.markup import Markup
+from glassformer.serve.documents.passages import Passage
 
 ODD = "<>/!-&;\"'= ab\n"
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glassformer.serve.markup import Markup
-from glassformer.serve.passages import MAX_SIZE
-from glassformer.serve.placing import Links, Place
+from glassformer.serve.documents.markup import Markup
+from glassformer.serve.documents.passages import MAX_SIZE
+from glassformer.serve.documents.placing import Links, Place
 
 
 def words_of(text: str) -> list[Place]:

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from glassformer import __version__
 from glassformer.errors import UserError
-from glassformer.serve import deepl, libretranslate, native, openai, operations, pages
+from glassformer.serve import deepl, files, libretranslate, native, openai, operations, pages
 from glassformer.serve.guard import Guard
 from glassformer.serve.refusal import Refusal, refused
 from glassformer.serve.service import Service
@@ -55,7 +55,7 @@ def build_app(
     app = FastAPI(
         title="glassformer", version=__version__, openapi_url="/spec", docs_url=None, redoc_url=None, lifespan=lifespan
     )
-    for protocol in (operations, libretranslate, deepl, openai, native):
+    for protocol in (operations, libretranslate, files, deepl, openai, native):
         app.include_router(protocol.build_router(service))
     app.include_router(pages.build_router())
     app.add_exception_handler(Refusal, _on_refusal)

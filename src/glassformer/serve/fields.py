@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.datastructures import UploadFile
 
 from glassformer.serve.refusal import Refusal
 
 __all__ = ["Fields", "json_object", "read_fields"]
+
+MAX_FILES = 4  # of a form; more are not read
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -24,10 +27,11 @@ class Fields:
     Attributes:
         values: By name.
         is_json: Numbers and truth values have their types; in a form all is text.
+        file: Name and content of the file of a form, its field `file`.
     """
 
-    def __init__(self, values: Mapping[str, Any], *, is_json: bool) -> None:
-        self.values, self.is_json = dict(values), is_json
+    def __init__(self, values: Mapping[str, Any], *, is_json: bool, file: tuple[str, bytes] | None = None) -> None:
+        self.values, self.is_json, self.file = dict(values), is_json, file
 
     def checked(self, model: type[Model]) -> Model:
         """The fields as a checked object; raises Refusal 400 with the name of the field that is wrong."""
@@ -45,19 +49,19 @@ class Fields:
         return names[:20]
 
 
-async def read_fields(request: Request, *, takes_form: bool) -> Fields:
+async def read_fields(request: Request, *, takes_form: bool, takes_file: bool = False) -> Fields:
     """Reads the body (once; later calls get the same).
 
     Raises:
         Refusal: 400 for a body that is no strict JSON object or no form, 415 for one of another type.
     """
     if not hasattr(request.state, "fields"):
-        request.state.fields = await _read(request, takes_form)
+        request.state.fields = await _read(request, takes_form, takes_file)
     fields: Fields = request.state.fields
     return fields
 
 
-async def _read(request: Request, takes_form: bool) -> Fields:
+async def _read(request: Request, takes_form: bool, takes_file: bool) -> Fields:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     body = await request.body()
     if kind == "application/json":
@@ -66,8 +70,18 @@ async def _read(request: Request, takes_form: bool) -> Fields:
     if not takes_form or (body and not is_form):
         expected = "application/json" + (" or a form" if takes_form else "")
         raise Refusal(415, f"The Content-Type {kind[:60]!r} is not read here. Send {expected}.")
+    async with request.form(max_files=MAX_FILES) as form:  # closes its files
+        pairs = [*request.query_params.multi_items(), *(form.multi_items() if body else ())]
+        files = [value for name, value in pairs if isinstance(value, UploadFile) and takes_file and name == "file"]
+        values = _texts([(name, value) for name, value in pairs if value not in files[:1]])
+        file = (files[0].filename or "", await files[0].read()) if files else None
+    _check_unicode(values)
+    return Fields(values, is_json=False, file=file)
+
+
+def _texts(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """By name; lists where a name stands several times."""
     values: dict[str, Any] = {}
-    pairs = [*request.query_params.multi_items(), *((await request.form()).multi_items() if body else ())]
     for name, value in pairs:
         if not isinstance(value, str):
             raise Refusal(400, f"{name}: a text was expected, not a file.", param=name)
@@ -77,8 +91,7 @@ async def _read(request: Request, takes_form: bool) -> Fields:
             values[name] = [*old, text] if isinstance(old, list) else [old, text]
         else:
             values[name] = text
-    _check_unicode(values)
-    return Fields(values, is_json=False)
+    return values
 
 
 def json_object(body: bytes) -> dict[str, Any]:

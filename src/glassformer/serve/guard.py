@@ -17,6 +17,7 @@ from glassformer.serve.refusal import Refusal, refusal_of, refused
 __all__ = ["Guard", "allowed_hosts"]
 
 LOGGER = logging.getLogger("glassformer.serve")
+FORM_BYTES = 16_384  # of a form around a file
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Message = MutableMapping[str, Any]
@@ -50,7 +51,7 @@ class Guard:
         try:
             headers = dict(scope["headers"])
             self._check_host(headers.get(b"host", b""))
-            body = await self._body(headers, receive)
+            body = await self._body(headers, receive, self._most_bytes(scope["path"]))
             if body is not None:
                 await self._run(scope, body, receive, answer)
         except Refusal as refusal:
@@ -65,9 +66,14 @@ class Guard:
         if self._hosts is not None and name not in self._hosts:
             raise Refusal(421, "This server does not go by that Host name.")
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
+    def _most_bytes(self, path: str) -> int:
+        """Bytes of a body that are taken."""
+        most_of_file = self._config.max_file_bytes + FORM_BYTES if path == "/translate_file" else 0
+        return max(self._config.max_body_bytes, most_of_file)
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
         """The body; None when the client left before its end."""
-        limit, length = self._config.max_body_bytes, headers.get(b"content-length", b"0")
+        length = headers.get(b"content-length", b"0")
         too_large = Refusal(413, f"The body is larger than {limit} bytes.")
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal(415, "A compressed body is not read. Send it as it is.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -13,15 +13,16 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from glassformer.serve.detection import Detected, detect, has_words, language_name
+from glassformer.serve.documents.formats import FORMATS
+from glassformer.serve.documents.markup import Markup
 from glassformer.serve.fields import read_fields
 from glassformer.serve.limits import bearer, check_texts
-from glassformer.serve.markup import Markup
 from glassformer.serve.refusal import Refusal
 from glassformer.serve.service import Service, ignored_header, request_body
 from glassformer.serve.translating import translate_passages
 from glassformer.tasks.translator import Translation, Translator
 
-__all__ = ["build_router", "check_directions", "detected_languages", "translate_routed"]
+__all__ = ["admission", "build_router", "check_directions", "detected_languages", "translate_routed"]
 
 FORMS = ("application/json", "application/x-www-form-urlencoded")
 
@@ -47,19 +48,8 @@ class DetectFields(BaseModel):
 def build_router(service: Service) -> APIRouter:
     """The routes of the protocol."""
 
-    async def admit(request: Request) -> None:
-        fields = await read_fields(request, takes_form=True)
-        given = fields.values.get("api_key")
-        key = given if isinstance(given, str) and given else bearer(request)
-        service.admit(
-            request,
-            key,
-            missing=Refusal(400, "Please contact the server operator to get an API key"),
-            wrong=Refusal(403, "Invalid API key"),
-        )
-
     router = APIRouter()
-    guarded = APIRouter(dependencies=[Depends(admit)])
+    guarded = APIRouter(dependencies=[Depends(admission(service))])
 
     @guarded.post("/translate", openapi_extra=request_body(TranslateFields, *FORMS))
     async def translate(request: Request) -> JSONResponse:
@@ -99,11 +89,6 @@ def build_router(service: Service) -> APIRouter:
         """Suggestions are not kept."""
         raise Refusal(403, "Suggestions are disabled on this server.")
 
-    @guarded.post("/translate_file")
-    async def translate_file() -> JSONResponse:
-        """Files are not taken; send their text."""
-        raise Refusal(403, "Files translation are disabled on this server.")
-
     @router.get("/languages")
     async def languages() -> list[dict[str, Any]]:
         """The languages, and what each can be translated into."""
@@ -123,13 +108,30 @@ def build_router(service: Service) -> APIRouter:
             "apiKeys": bool(service.keys),
             "keyRequired": bool(service.keys),
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": bool(service.config.max_file_bytes),
+            "supportedFilesFormat": list(FORMATS) if service.config.max_file_bytes else [],
             "language": {"source": {"code": "auto", "name": "Auto Detect"}, "target": target},
         }
 
     router.include_router(guarded)
     return router
+
+
+def admission(service: Service, *, takes_file: bool = False) -> Callable[[Request], Awaitable[None]]:
+    """Lets a request in by the key that this protocol has in its fields, or by that of its header."""
+
+    async def admit(request: Request) -> None:
+        fields = await read_fields(request, takes_form=True, takes_file=takes_file)
+        given = fields.values.get("api_key")
+        key = given if isinstance(given, str) and given else bearer(request)
+        service.admit(
+            request,
+            key,
+            missing=Refusal(400, "Please contact the server operator to get an API key"),
+            wrong=Refusal(403, "Invalid API key"),
+        )
+
+    return admit
 
 
 async def answered(service: Service, fields: TranslateFields) -> dict[str, Any]:

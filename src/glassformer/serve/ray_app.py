@@ -89,7 +89,8 @@ def _config(given: dict[str, str]) -> ServeConfig:
     known = {field.name for field in dataclasses.fields(ServeConfig)} - {"port", "workers"}
     for name in set(given) - known:
         raise UserError(f"{name} is no setting.", f"One of {', '.join(sorted(known))} was expected.", "Check it.")
-    values: dict[str, Any] = {"host": "0.0.0.0"}
+    # A file lies with the replica that translated it, where another one does not find it.
+    values: dict[str, Any] = {"host": "0.0.0.0", "max_file_bytes": 0}
     for name, text in given.items():
         kinds = (hints[name], *typing.get_args(hints[name]))
         is_list = typing.get_origin(hints[name]) is tuple

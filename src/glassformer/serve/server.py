@@ -27,13 +27,19 @@ LOGGER = logging.getLogger("glassformer.serve")
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-def serve(config: ServeConfig, folders: dict[str, Path], listener: socket.socket | None = None) -> None:
+def serve(
+    config: ServeConfig,
+    folders: dict[str, Path],
+    listener: socket.socket | None = None,
+    downloads: Path | None = None,
+) -> None:
     """Serves until SIGTERM or SIGINT; then takes no more connections and ends the requests that it has.
 
     Args:
         config: Where it listens, and what it bears.
         folders: The model folder of each name.
         listener: A socket that listens already; unset: made from the config.
+        downloads: Folder of the translated files of all processes that share the socket.
 
     Raises:
         GlassformerError: A model cannot be loaded, or the keys cannot be read.
@@ -41,7 +47,7 @@ def serve(config: ServeConfig, folders: dict[str, Path], listener: socket.socket
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores belong to the matrix products
     start_logging()
-    service = Service(config)
+    service = Service(config, downloads)
     failures: list[Exception] = []
 
     def on_failure(error: Exception) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from fastapi import Request
 from pydantic import BaseModel
 
 from glassformer.config import ServeConfig
+from glassformer.serve.downloads import Downloads
 from glassformer.serve.explained import ExplainLog
 from glassformer.serve.fields import Fields
 from glassformer.serve.limits import Keys, RateLimit
@@ -21,22 +23,28 @@ __all__ = ["Service", "ignored_header", "request_body"]
 
 
 class Service:
-    """One server's state."""
+    """One server's state.
 
-    def __init__(self, config: ServeConfig) -> None:
+    Args:
+        config: Its settings.
+        downloads: Folder of the translated files of several processes; unset: one of its own.
+    """
+
+    def __init__(self, config: ServeConfig, downloads: Path | None = None) -> None:
         self.config = config
         self.metrics = Metrics()
         self.models = Models(config, self.metrics)
         self.keys = Keys.load(config.keys)
         self.rate = RateLimit(config.rate)
         self.explain_log = ExplainLog(config.explain_log)
-        self.study, self.reports = Study(), Reports()
+        self.study, self.reports, self.downloads = Study(), Reports(), Downloads(downloads)
         self.is_ready = False
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Ends the threads, and deletes the files."""
         self.models.close()
         self.study.close()
+        self.downloads.close()
 
     def admit(self, request: Request, key: str | None, *, missing: Refusal, wrong: Refusal) -> None:
         """Lets a request in that has a right key, is not one too many, and finds the models loaded.

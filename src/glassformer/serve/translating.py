@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
+from glassformer.serve.documents.passages import Passage
 from glassformer.serve.models import ServedModel
-from glassformer.serve.passages import Passage
 from glassformer.serve.service import Service
 from glassformer.serve.words import links_of
 from glassformer.tasks.translator import Translator

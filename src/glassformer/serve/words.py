@@ -11,7 +11,7 @@ import numpy as np
 
 from glassformer.explain.tokens import join_columns, join_rows
 from glassformer.generation.hypothesis import Hypothesis
-from glassformer.serve.placing import Links, Place
+from glassformer.serve.documents.placing import Links, Place
 from glassformer.tasks.translator import Translation, Translator
 from glassformer.text.tokenizer import Tokenizer
 

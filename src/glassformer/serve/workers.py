@@ -13,6 +13,7 @@ import time
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from glassformer.config import ServeConfig
 from glassformer.errors import GlassformerError, UserError
@@ -54,36 +55,42 @@ def supervise(config: ServeConfig, folders: dict[str, Path]) -> int:
         signal.signal(number, lambda number, frame: stopping.set())
     workers: list[BaseProcess] = []
     status = 0
-    with listening(config) as listener:
-        while not stopping.is_set():
-            while len(workers) < config.workers:
-                worker = context.Process(target=run_worker, args=(config, folders, listener))
-                worker.start()
-                LOGGER.info("worker", extra={"pid": worker.pid})
-                workers.append(worker)
-            connection.wait([worker.sentinel for worker in workers], timeout=PAUSE_S)
-            for ended in [worker for worker in workers if worker.exitcode is not None]:
-                workers.remove(ended)
-                status = ended.exitcode or 0
-                if status >= 0 and not stopping.is_set():
-                    stopping.set()
-                elif not stopping.is_set():
-                    LOGGER.error("a worker was killed; another one is begun", extra={"signal": -status})
-                    time.sleep(PAUSE_S)
-    for left in workers:
-        left.terminate()
-    end = time.monotonic() + config.drain_s + 5
-    for left in workers:
-        left.join(max(0.0, end - time.monotonic()))
-        left.kill()
+    with TemporaryDirectory(prefix="glassformer-") as downloads:
+        with listening(config) as listener:
+            while not stopping.is_set():
+                while len(workers) < config.workers:
+                    worker = context.Process(target=run_worker, args=(config, folders, listener, Path(downloads)))
+                    worker.start()
+                    LOGGER.info("worker", extra={"pid": worker.pid})
+                    workers.append(worker)
+                connection.wait([worker.sentinel for worker in workers], timeout=PAUSE_S)
+                for ended in [worker for worker in workers if worker.exitcode is not None]:
+                    workers.remove(ended)
+                    status = ended.exitcode or 0
+                    if status >= 0 and not stopping.is_set():
+                        stopping.set()
+                    elif not stopping.is_set():
+                        LOGGER.error("a worker was killed; another one is begun", extra={"signal": -status})
+                        time.sleep(PAUSE_S)
+        _end(workers, config.drain_s + 5)
     return max(status, 0)
 
 
-def run_worker(config: ServeConfig, folders: dict[str, Path], listener: socket.socket) -> None:
+def _end(workers: list[BaseProcess], within_s: float) -> None:
+    """Lets processes end what they have, and kills those that take too long."""
+    for left in workers:
+        left.terminate()
+    end = time.monotonic() + within_s
+    for left in workers:
+        left.join(max(0.0, end - time.monotonic()))
+        left.kill()
+
+
+def run_worker(config: ServeConfig, folders: dict[str, Path], listener: socket.socket, downloads: Path) -> None:
     """One process; it ends with the one that watches over it."""
     threading.Thread(target=_follow_parent, daemon=True).start()
     try:
-        serve(config, folders, listener)
+        serve(config, folders, listener, downloads)
     except GlassformerError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)

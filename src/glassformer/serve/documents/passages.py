@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from glassformer.serve.detection import has_words
-from glassformer.serve.nodes import Element, Node, Point, size_of
-from glassformer.serve.placing import Links, Place, placed
+from glassformer.serve.documents.nodes import Element, Node, Point, size_of
+from glassformer.serve.documents.placing import Links, Place, placed
 
 __all__ = ["Body", "Passage"]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
-from glassformer.serve.nodes import Break, Element, Node, Point
-from glassformer.serve.passages import Body, Passage
+from glassformer.serve.documents.nodes import Break, Element, Node, Point
+from glassformer.serve.documents.passages import Body, Passage
 
-__all__ = ["Markup", "Text"]
+__all__ = ["Markup", "Text", "tree_of", "written"]
 
 # What begins markup; a "<" before anything else is text.
 _BEGIN = re.compile(r"<(?:!--|[!?]|/?(?P<name>[A-Za-z][A-Za-z0-9:-]*))")
@@ -50,27 +51,25 @@ class Markup:
     """
 
     def __init__(self, document: str) -> None:
-        self._body = Body(_tree(_tokens(document)))
+        self._body = Body(tree_of(document))
         self.passages = self._body.passages
 
     def filled(self, translated: Sequence[Passage]) -> str:
         """The document with translations in place of its passages."""
-        return "".join(_written(self._body.filled(iter(translated))))
+        return written(self._body.filled(iter(translated)), partial(html.escape, quote=False))
 
 
-def _written(nodes: Iterable[Node]) -> Iterator[str]:
+def written(nodes: Iterable[Node], escape: Callable[[str], str]) -> str:
+    """The document that nodes stand for; texts that were not translated as they were."""
+    parts = []
     for node in nodes:
-        if isinstance(node, Text):
-            yield node.written
-        elif isinstance(node, str):
-            yield html.escape(node, quote=False)
+        if isinstance(node, str):
+            parts.append(node.written if isinstance(node, Text) else escape(node))
         elif isinstance(node, Element):
-            begin, end = node.content
-            yield begin
-            yield from _written(node.nodes)
-            yield end
+            parts += [node.content[0], written(node.nodes, escape), node.content[1]]
         else:
-            yield node.content
+            parts.append(node.content)
+    return "".join(parts)
 
 
 class _Token(NamedTuple):
@@ -87,8 +86,8 @@ class _Open:
     nodes: list[Node] = field(default_factory=list)
 
 
-def _tree(tokens: Iterable[_Token]) -> list[Node]:
-    """Tokens as nodes. Tags that are not nested rightly within one sentence are breaks."""
+def tree_of(document: str, unescape: Callable[[str], str] = html.unescape) -> list[Node]:
+    """A document as nodes. Tags that are not nested rightly within one sentence are breaks."""
     done: list[Node] = []
     stack: list[_Open] = []
 
@@ -98,10 +97,10 @@ def _tree(tokens: Iterable[_Token]) -> list[Node]:
             done.extend(left.nodes)
         stack.clear()
 
-    for token in tokens:
+    for token in _tokens(document):
         nodes = stack[-1].nodes if stack else done
         if token.kind == "text":
-            nodes.append(Text(html.unescape(token.written), token.written))
+            nodes.append(Text(unescape(token.written), token.written))
         elif token.kind == "point":
             nodes.append(Point(token.written))
         elif token.kind == "open" and len(stack) < _MAX_DEPTH:

@@ -12,7 +12,7 @@ __all__ = ["Break", "Element", "Node", "Point", "size_of"]
 MARKUP_SIZE = 8  # characters that markup counts for
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Point:
     """What stands between two characters: a picture, a bookmark. The spaces beside it go with it."""
 
@@ -21,14 +21,14 @@ class Point:
     size: float = MARKUP_SIZE
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Break(Point):
     """What ends a sentence: the border of a paragraph, a line break."""
 
     size: float = math.inf
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Element:
     """What stands around a part of a text: a link, bold letters."""
 

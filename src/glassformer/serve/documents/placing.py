@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.serve.nodes import Element, Node, Point
+from glassformer.serve.documents.nodes import Element, Node, Point
 
 __all__ = ["Links", "Place", "placed"]
 

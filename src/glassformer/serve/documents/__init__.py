@@ -1,0 +1,1 @@
+"""Documents that are translated: their texts, their markup, and both together again."""
