@@ -1,12 +1,18 @@
 # make demo   sets everything up, trains the phrasebook translator and uses it
 # make test   format, lint, types and tests
+# make bench  how fast it is here; make bench-peers: beside its peers
 PYTHON ?= python3
 BIN := .venv/bin
 GLASSFORMER := $(BIN)/glassformer
 BOOK := runs/phrasebook
 RUN := runs/demo
 
-.PHONY: demo test setup browser clean
+PEERS := .venv-peers/bin
+RESULTS := bench/results
+TRAIN_PAIRS := $(or $(PAIRS),$(BOOK)/train.tsv)
+VALID_PAIRS := $(or $(VALID),$(BOOK)/valid.tsv)
+
+.PHONY: demo test setup browser bench bench-peers clean
 .DELETE_ON_ERROR:
 
 setup: .venv/ready
@@ -42,5 +48,39 @@ test: .venv/ready-to-test browser
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
+# How fast the product is here, alone: about five minutes. Results lie in runs/bench.
+bench: setup
+	mkdir -p runs/bench
+	$(BIN)/python bench/decoding.py --shape base small --cell 1,1 1,4 8,1 32,4 --ways float32 int8 bf16 \
+		--first-token --json runs/bench/decoding.json
+	$(BIN)/python bench/training.py --ways glassformer --rounds 3 --json runs/bench/training.json
+	$(BIN)/python bench/generation.py --ways float32 int8 bf16 --rounds 2 --json runs/bench/generation.json
+	$(BIN)/python bench/cold_start.py --json runs/bench/cold_start.json
+	$(BIN)/python bench/report.py runs/bench --out runs/bench/benchmarks.md
+
+.venv-peers/ready: requirements.lock requirements-test.lock bench/requirements-peers.lock pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	echo '*' > .venv-peers/.gitignore
+	$(PEERS)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(PEERS)/pip install --quiet --disable-pip-version-check --no-deps -r requirements-test.lock \
+		-r bench/requirements-peers.lock
+	$(PEERS)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# The product beside its peers, some hours of a quiet machine; writes docs/benchmarks.md. PAIRS, VALID: real pairs,
+# TSV; MODEL: a translator trained on such pairs, for real sentences. Without them the phrasebook stands in.
+bench-peers: .venv-peers/ready
+	$(if $(PAIRS),,test -d $(BOOK) || $(PEERS)/glassformer phrasebook --out $(BOOK))
+	mkdir -p $(RESULTS)
+	$(PEERS)/python bench/decoding.py --first-token --memory --json $(RESULTS)/decoding.json
+	$(if $(MODEL),$(PEERS)/python bench/decoding.py --model $(MODEL) $(VALID_PAIRS) --json $(RESULTS)/sentences.json)
+	$(PEERS)/python bench/training.py --memory --json $(RESULTS)/training.json
+	$(PEERS)/python bench/tokens.py $(TRAIN_PAIRS) $(VALID_PAIRS) --rounds 2 --json $(RESULTS)/tokens.json
+	$(PEERS)/python bench/generation.py --memory --json $(RESULTS)/generation.json
+	$(PEERS)/python bench/embeddings.py $(TRAIN_PAIRS) --json $(RESULTS)/embeddings.json
+	$(PEERS)/python bench/cold_start.py $(MODEL) --json $(RESULTS)/cold_start.json
+	$(PEERS)/python bench/growth.py --svg docs/images --json $(RESULTS)/growth.json
+	$(PEERS)/python bench/report.py $(RESULTS)
+
 clean:
-	rm -rf .venv runs build dist
+	rm -rf .venv .venv-peers runs build dist

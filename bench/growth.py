@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,24 +69,22 @@ def measure(options: argparse.Namespace) -> Iterator[Result]:
             config, length = config_of(axis, value)
             times = microseconds(config, length, options)
             flops = flops_per_token(config, length, length).training
-            result = Result(
+            flop_us = flop_us or statistics.median(times) / flops
+            yield Result(
                 case={"grows": axis, axis: value, "type": options.dtype},
                 unit="microseconds per token",
-                values={"glassformer": times},
-                ours=["glassformer"],
+                values={"measured": times, "expected": [flops * flop_us] * len(times)},
+                ours=["measured", "expected"],
                 is_less_better=True,
             )
-            flop_us = flop_us or result.median("glassformer") / flops
-            result.notes["expected"] = round(flops * flop_us, 2)
-            yield result
 
 
 def picture(results: list[Result], axis: str) -> str:
     """Measured and expected time over one axis, both in logarithms: a straight line is a power."""
     mine = [result for result in results if result.case["grows"] == axis]
     series = {
-        "measured": [(math.log2(result.case[axis]), result.median("glassformer")) for result in mine],
-        "expected from FLOPs": [(math.log2(result.case[axis]), result.notes["expected"]) for result in mine],
+        name: [(math.log2(result.case[axis]), result.median(way)) for result in mine]
+        for way, name in (("measured", "measured"), ("expected", "expected from FLOPs"))
     }
     title = f"Time per token of a training step as {axis} grows"
     return line_chart(series, title=title, x_label=f"log2 of {axis}", y_label="microseconds", log_y=True)
