@@ -11,6 +11,7 @@ import pytest
 
 from helpers import CHROMIUM
 from serve.every_kind import every_kind, speaker
+from serve.office import docx, entries, run
 from serve.serving import Running, wait_until
 
 WHAT = "LEFT OUT: the page of the server in a browser."
@@ -191,6 +192,23 @@ def test_a_text_file_is_taken_and_another_is_refused_in_words(open_page: Opener)
     page.evaluate(drop, ["c.txt", [*b"A house."]])
     until(page, "document.getElementById('text').value === 'A house.'")
     page.wait_for_selector("#notice", state="hidden")
+
+
+def test_a_document_comes_back_as_a_file(open_page: Opener) -> None:
+    page = open_page()
+    write(page)
+    page.set_input_files("#file", {"name": "été.docx", "mimeType": "", "buffer": docx(f"<w:p>{run(TEXT)}</w:p>")})
+    page.wait_for_selector("#result a")
+    assert page.input_value("#text") == "" and page.locator("#others").is_hidden()
+    assert findings(page) == []
+    with page.expect_download() as download:
+        page.click("#result a")
+    assert download.value.suggested_filename == "été_fr.docx"
+    (best,) = speaker().translate([TEXT])
+    assert best.text.strip().encode() in entries(Path(download.value.path()).read_bytes())["word/document.xml"]
+    page.fill("#text", TEXT)
+    page.wait_for_selector("#result .word")
+    assert page.locator("#result a").count() == 0
 
 
 def test_a_text_that_is_too_long_is_not_sent(open_page: Opener) -> None:

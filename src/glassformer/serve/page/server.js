@@ -35,14 +35,14 @@ export async function changeKey() {
   if (await askForKey(false)) location.reload();
 }
 
-// The JSON answer, or another `kind` of it; Failure with a message for the reader.
+// The JSON answer, or another `kind` of it, to an object or a form; Failure with a message for the reader.
 export async function ask(path, content, signal, kind = "json") {
-  const key = sessionStorage.getItem(KEY), headers = {};
+  const key = sessionStorage.getItem(KEY), headers = {}, isForm = content instanceof FormData;
   if (key) headers.Authorization = `Bearer ${key}`;
-  if (content) headers["Content-Type"] = "application/json";
+  if (content && !isForm) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, { method: content ? "POST" : "GET", headers, signal, body: content && JSON.stringify(content) });
+    response = await fetch(path, { method: content ? "POST" : "GET", headers, signal, body: isForm ? content : content && JSON.stringify(content) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Failure(say("away"));

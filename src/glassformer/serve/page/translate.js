@@ -7,7 +7,7 @@ import { ask, tell, whenQuiet } from "/page/server.js";
 import { languageName, number, percent, say } from "/page/words.js";
 
 const BY_MODEL = "model:", N_OTHERS = 3, SETTLED_MS = 2000;
-let languages = [], most = Infinity, answer = null, asked = null, settled;
+let languages = [], most = Infinity, answer = null, asked = null, settled, dropped;
 
 // What is asked for, from the two choices of languages.
 function direction() {
@@ -31,8 +31,38 @@ const translateLater = whenQuiet(async (signal) => {
   }
 }, () => Math.min(1500, 300 + $("text").value.length / 20));
 
+// A document goes to the server whole; what comes back is a link to it.
+const sendDocument = whenQuiet(async (signal) => {
+  const form = new FormData(), { source, target } = direction();
+  form.append("file", dropped);
+  form.append("source", source);
+  form.append("target", target);
+  $("state").textContent = say("working");
+  $("result").setAttribute("aria-busy", "true");
+  try {
+    const { pathname } = new URL((await ask("/translate_file", form, signal)).translatedFileUrl);
+    const name = decodeURIComponent(pathname.slice(pathname.indexOf(".") + 1));
+    $("result").replaceChildren(make("a", { href: pathname, download: name }, say("save", name)));
+    $("spoken").textContent = say("save", name);
+  } finally {
+    if (!signal.aborted) {
+      $("result").removeAttribute("aria-busy");
+      $("state").textContent = "";
+    }
+  }
+});
+
+function send(file) {
+  if (direction().model) return tell(say("by_languages"));
+  dropped = file;
+  $("text").value = "";
+  changed();
+  sendDocument.now();
+}
+
 function changed() {
   clearTimeout(settled);
+  sendDocument.cancel();
   const text = $("text").value, n = [...text].length;
   $("mirror").textContent = `${text}\n`;
   $("count").textContent = text ? say("chars", number(n), number(most)) : "";
@@ -187,7 +217,7 @@ export function startTranslate(models, known) {
   $("copy").addEventListener("click", copy);
   $("why").addEventListener("click", () => why());
   const put = (text) => { $("text").value = text; changed(); };
-  watchFiles($("drop"), $("file"), put);
+  watchFiles($("drop"), $("file"), known.settings.supportedFilesFormat, put, send);
   startHistory((entry) => {
     const from = entry.model ? BY_MODEL + entry.model : entry.source;
     if ([...$("source").options].some((option) => option.value === from)) $("source").value = from;
