@@ -53,8 +53,8 @@ bench: setup
 	mkdir -p runs/bench
 	$(BIN)/python bench/decoding.py --shape base small --cell 1,1 1,4 8,1 32,4 --ways float32 int8 bf16 \
 		--first-token --json runs/bench/decoding.json
-	$(BIN)/python bench/training.py --ways glassformer --rounds 3 --json runs/bench/training.json
-	$(BIN)/python bench/generation.py --ways float32 int8 bf16 --rounds 2 --json runs/bench/generation.json
+	$(BIN)/python bench/training_step.py --ways glassformer --rounds 3 --json runs/bench/training_step.json
+	$(BIN)/python bench/text_generation.py --ways float32 int8 bf16 --rounds 2 --json runs/bench/text_generation.json
 	$(BIN)/python bench/cold_start.py --json runs/bench/cold_start.json
 	$(BIN)/python bench/report.py runs/bench --out runs/bench/benchmarks.md
 
@@ -74,9 +74,9 @@ bench-peers: .venv-peers/ready
 	mkdir -p $(RESULTS)
 	$(PEERS)/python bench/decoding.py --first-token --memory --json $(RESULTS)/decoding.json
 	$(if $(MODEL),$(PEERS)/python bench/decoding.py --model $(MODEL) $(VALID_PAIRS) --json $(RESULTS)/sentences.json)
-	$(PEERS)/python bench/training.py --memory --json $(RESULTS)/training.json
+	$(PEERS)/python bench/training_step.py --memory --json $(RESULTS)/training_step.json
 	$(PEERS)/python bench/tokens.py $(TRAIN_PAIRS) $(VALID_PAIRS) --rounds 2 --json $(RESULTS)/tokens.json
-	$(PEERS)/python bench/generation.py --memory --json $(RESULTS)/generation.json
+	$(PEERS)/python bench/text_generation.py --memory --json $(RESULTS)/text_generation.json
 	$(PEERS)/python bench/embeddings.py $(TRAIN_PAIRS) --json $(RESULTS)/embeddings.json
 	$(PEERS)/python bench/cold_start.py $(MODEL) --json $(RESULTS)/cold_start.json
 	$(PEERS)/python bench/growth.py --svg docs/images --json $(RESULTS)/growth.json

@@ -24,10 +24,10 @@ import decoding
 import measuring
 import models
 import torch
+import training_step
 from measuring import Result
 from torch import Tensor
 
-import training
 from glassformer.config import ModelConfig
 from glassformer.interop.parity import BOUNDS
 from glassformer.model import EncoderDecoder, build_model, twin
@@ -114,13 +114,13 @@ def require_right(config: ModelConfig, work: Path, device: str) -> None:
 def train(size: str, dtype: str, work: Path) -> Result:
     """Training steps beside transformers."""
     config, names = models.model_config(size), ("glassformer", "glassformer-compiled", "transformers")
-    ways = {name: training.load(name, dtype, work, TRAINING_SHAPE) for name in names}
+    ways = {name: training_step.load(name, dtype, work, TRAINING_SHAPE) for name in names}
     seconds, _ = measuring.take_turns({n: lambda way=way: way.steps(3) for n, way in ways.items()}, ROUNDS)  # type: ignore[misc]
-    values = measuring.per_second(3 * training.n_tokens(TRAINING_SHAPE), seconds)
+    values = measuring.per_second(3 * training_step.n_tokens(TRAINING_SHAPE), seconds)
     case = {"work": "training step", "size": size, "type": dtype}
     result = Result(case=case, unit="source + target tokens/s", values=values, ours=list(names[:2]))
     flops = flops_per_token(config, *TRAINING_SHAPE[1:]).training
-    peak = measuring.matrix_rate(8192, 8192, 8192, training.DTYPES[dtype])
+    peak = measuring.matrix_rate(8192, 8192, 8192, training_step.DTYPES[dtype])
     shares = [f"{name} {result.median(name) * flops / peak:.0%}" for name in names]
     result.notes[f"share of {peak / 1e12:,.0f} TFLOP/s"] = ", ".join(shares)
     return result

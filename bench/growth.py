@@ -20,9 +20,9 @@ from pathlib import Path
 import measuring
 import models
 import torch
+import training_step
 from measuring import Result
 
-import training
 from glassformer.config import ModelConfig
 from glassformer.model import EncoderDecoder, build_model
 from glassformer.shapes import flops_per_token
@@ -50,12 +50,12 @@ def config_of(axis: str, value: int) -> tuple[ModelConfig, int]:
 def microseconds(config: ModelConfig, length: int, options: argparse.Namespace) -> list[float]:
     """Time of each round, for one token."""
     n_pairs = max(1, options.tokens // (2 * length))
-    batch = training.fixed_batch(config, n_pairs, length, length)
+    batch = training_step.fixed_batch(config, n_pairs, length, length)
     torch.manual_seed(1)
     model = build_model(config).to("cuda" if torch.cuda.is_available() else "cpu")
     assert isinstance(model, EncoderDecoder)
     with tempfile.TemporaryDirectory() as folder:
-        way = training.product(model, batch, options.dtype, Path(folder))
+        way = training_step.product(model, batch, options.dtype, Path(folder))
         seconds, _ = measuring.take_turns({"step": lambda: way.steps(1)}, options.rounds)
     return [1e6 * s / (2 * length * n_pairs) for s in seconds["step"]]
 
@@ -93,7 +93,7 @@ def picture(results: list[Result], axis: str) -> str:
 def main() -> None:
     parser = measuring.parser_of(__doc__)
     parser.add_argument("--axis", nargs="*", choices=GROWING, default=list(GROWING))
-    parser.add_argument("--dtype", choices=training.DTYPES, default="float32")
+    parser.add_argument("--dtype", choices=training_step.DTYPES, default="float32")
     parser.add_argument("--most", type=int, default=4096, help="the longest text")
     parser.add_argument("--tokens", type=int, default=BATCH_TOKENS, help="of a batch, source and target")
     parser.add_argument("--svg", type=Path, metavar="FOLDER", help="write growth-d_model.svg and so on there")

@@ -44,9 +44,9 @@ SECTIONS = {  # file -> heading and text, in the order of the page
         "Real sentences",
         "A trained translator on rows that it has not seen, from text to text; BLEU is sacreBLEU on their references.",
     ),
-    "generation": ("Generation", "124 M random weights; a prompt of 32 tokens, 64 tokens forced, greedy."),
+    "text_generation": ("Generation", "124 M random weights; a prompt of 32 tokens, 64 tokens forced, greedy."),
     "embeddings": ("Sentence embeddings", "MiniLM, six layers, from texts to vectors."),
-    "training": (
+    "training_step": (
         "A training step",
         "64 pairs of 20 + 22 tokens, AdamW, label smoothing, the product through its own trainer. The share is that of "
         "what matrix products of 2048 rows reach on this machine, measured at the sizes of the model.",

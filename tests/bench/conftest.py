@@ -1,4 +1,4 @@
-"""The scripts of bench/ are files beside each other, not a package."""
+"""The scripts of bench/ are files beside each other, not a package. None may have the name of a folder of tests/."""
 
 import sys
 from pathlib import Path

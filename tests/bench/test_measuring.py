@@ -100,3 +100,9 @@ def test_only_one_size_grows() -> None:
     ]
     config, length = growth.config_of("length", 512)
     assert length == 512 and config == growth.config_of("d_model", 256)[0]
+
+
+def test_no_script_takes_the_name_of_a_folder_of_tests() -> None:
+    scripts = {file.stem for file in Path(measuring.__file__).parent.glob("*.py")}
+    assert "measuring" in scripts
+    assert not scripts & {folder.name for folder in Path(__file__).parent.parent.iterdir()}

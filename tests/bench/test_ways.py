@@ -9,8 +9,8 @@ import decoding
 import models
 import pytest
 import torch
+import training_step
 
-import training
 from glassformer.model import EncoderDecoder
 from glassformer.model.quantized import with_precision
 from glassformer.shapes import flops_per_token
@@ -36,7 +36,7 @@ def test_every_engine_decodes_the_same_tokens(work: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
 def test_peers_in_training_have_the_same_loss_before_and_after_steps(work: Path, dtype: str) -> None:
-    ways = {name: training.load(name, dtype, work, SHAPE) for name in ("glassformer", "torch.nn", "transformers")}
+    ways = {name: training_step.load(name, dtype, work, SHAPE) for name in ("glassformer", "torch.nn", "transformers")}
     tolerance = 2e-3 if dtype == "bf16" else 2e-5  # of a loss of about 7: a unit of rounding of each type
     before = {name: way.loss() for name, way in ways.items()}
     assert before["torch.nn"] == pytest.approx(before["glassformer"], rel=tolerance)
@@ -49,22 +49,22 @@ def test_peers_in_training_have_the_same_loss_before_and_after_steps(work: Path,
 
 
 def test_a_round_makes_as_many_updates_as_it_says(work: Path) -> None:
-    stream = training.OneBatch(training.fixed_batch(CONFIG, *SHAPE))
+    stream = training_step.OneBatch(training_step.fixed_batch(CONFIG, *SHAPE))
     stream.n_left = 2
     assert next(stream) is stream.group and next(stream) is stream.group
-    with pytest.raises(training._Enough):
+    with pytest.raises(training_step._Enough):
         next(stream)
     assert (stream.group.n_tokens, stream.group.n_sentences) == (21, 3)
-    assert training.n_tokens(SHAPE) == 36
+    assert training_step.n_tokens(SHAPE) == 36
 
 
 def test_the_matrix_limit_weighs_each_product_by_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {(32, 32): 1.0, (32, 64): 2.0, (64, 32): 2.0, (32, 1200): 4.0}
-    monkeypatch.setattr(training.measuring, "matrix_rate", lambda rows, k, n, dtype: rates[k, n])
-    _, s, t = training.SHAPE
+    monkeypatch.setattr(training_step.measuring, "matrix_rate", lambda rows, k, n, dtype: rates[k, n])
+    _, s, t = training_step.SHAPE
     square, inner, logits = 32 * 32 * (4 * s + 6 * t + 2 * s), 2 * 32 * 64 * (s + t), 32 * 1200 * t
     expected = (square + inner + logits) / (square + inner / 2 + logits / 4)
-    assert training.matrix_limit(CONFIG, "float32") == pytest.approx(expected)
+    assert training_step.matrix_limit(CONFIG, "float32") == pytest.approx(expected)
     # The same products as those that the FLOPs of a token count, but for the attention maps.
     products = 2 * (square + inner + logits) / (s + t)
     maps = 4 * 32 * (s * s + t * t + t * s) / (s + t)

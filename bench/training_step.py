@@ -1,6 +1,6 @@
 """Tokens a second of a training step of fixed shape: the product's trainer beside its peers, in one run.
 
-    python bench/training.py [--size base small] [--dtype float32 bf16] [--memory] [--ways ...]
+    python bench/training_step.py [--size base small] [--dtype float32 bf16] [--memory] [--ways ...]
 
 A step: 64 pairs of 20 source and 22 target tokens, no pads, no dropout; label smoothing 0.1, gradients clipped to 1,
 AdamW. The product runs its own `Trainer`, on a stream of one batch; the peers run the same step around their logits,

@@ -1,6 +1,6 @@
 """New tokens a second of a decoder-only model of GPT-2's size: the product, transformers, CTranslate2, same weights.
 
-    python bench/generation.py [--batch 1 16] [--ways ...] [--memory]
+    python bench/text_generation.py [--batch 1 16] [--ways ...] [--memory]
 
 124 M random weights, a prompt of 32 tokens, 64 tokens forced, greedy. In each round the ways take turns; in brackets
 stands the ratio to the fastest peer. Outputs in float32 are compared: a way that says something else is named.
