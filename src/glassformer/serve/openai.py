@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
-import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -19,11 +17,12 @@ from pydantic import BaseModel, Field
 from glassformer.generation.hypothesis import Candidates
 from glassformer.serve.chat import ChatFields, as_chat, as_completion
 from glassformer.serve.completions import Choice, CompletionFields
+from glassformer.serve.events import begun, event, kept_alive
 from glassformer.serve.fields import Fields, read_fields
 from glassformer.serve.items import Item
 from glassformer.serve.limits import bearer, check_texts
 from glassformer.serve.models import ServedModel
-from glassformer.serve.refusal import Refusal, refusal_of
+from glassformer.serve.refusal import Refusal
 from glassformer.serve.service import Service, ignored_header, request_body
 from glassformer.serve.work import Work, work_for
 from glassformer.tasks.classifier import Classifier
@@ -35,7 +34,6 @@ from glassformer.text.tokenizer import Tokenizer
 
 __all__ = ["build_router"]
 
-LOGGER = logging.getLogger("glassformer.serve")
 JSON = "application/json"
 TASKS = {
     Translator: "translate",
@@ -161,8 +159,8 @@ async def completed(
     if fields.stream:
         with_usage = bool((fields.stream_options or {}).get("include_usage"))
         chunks = streamed(service, model, work, head, shape, with_usage, fields.logprobs is not None)
-        first = await anext(chunks)  # what fails before it has a status of its own
-        return StreamingResponse(_chained(first, chunks), media_type="text/event-stream", headers=headers)
+        events = kept_alive(await begun(chunks), chunks)
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
     with model.submit(work.items) as job:
         choices = work.choices(await job.results())
     n_made = sum(len(choice.tokens) for choice in choices)
@@ -195,36 +193,17 @@ async def streamed(
     shape: Shape,
     with_usage: bool,
     with_log_probs: bool,
-) -> AsyncIterator[str]:
-    """Server-sent events. A failure after the first one is an event too, since the status has been sent."""
-    n_made, is_first = 0, True
+) -> AsyncGenerator[str, None]:
+    """Server-sent events of the choices as they are made."""
+    n_made = 0
     with model.submit(work.items) as job:
-        try:
-            async for choice in work.pieces(job):
-                n_made += len(choice.tokens)
-                yield _event(shape(head | {"choices": [choice_content(model, choice, with_log_probs)]}))
-                is_first = False
-        except Exception as error:
-            if is_first:
-                raise
-            LOGGER.error("failure in a stream", extra={"error": type(error).__name__})
-            refusal = error if isinstance(error, Refusal) else refusal_of(error)
-            yield _event(refusal.body("/v1/"))
-            return
+        async for choice in work.pieces(job):
+            n_made += len(choice.tokens)
+            yield event(shape(head | {"choices": [choice_content(model, choice, with_log_probs)]}))
     service.models.count(model, work.items, n_made)
     if with_usage:
-        yield _event(shape(head | {"choices": [], "usage": usage(work, n_made)}))
+        yield event(shape(head | {"choices": [], "usage": usage(work, n_made)}))
     yield "data: [DONE]\n\n"
-
-
-async def _chained(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
-    yield first
-    async for chunk in rest:
-        yield chunk
-
-
-def _event(content: dict[str, Any]) -> str:
-    return f"data: {json.dumps(content, ensure_ascii=False, allow_nan=False)}\n\n"
 
 
 def usage(work: Work, n_made: int) -> dict[str, int]:
