@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import socketserver
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +79,75 @@ def test_errors_say_what_to_do(server: Running, run: Run) -> None:
     assert code == 2 and "is no address of a server" in err
     code, _, err = run(server.url, "a", model="none")
     assert code == 2 and "The model 'none' does not exist" in err and "en-fr" in err
+
+
+ODD: list[tuple[bytes, str]] = [
+    (b"{}", "no list of translations: {}"),
+    (b"[1]", "no list of translations: [1]"),
+    (b"null", "no list of translations"),
+    (b'{"choices": null}', "no list of translations"),
+    (b'{"choices": []}', "no list of translations"),
+    (b'{"choices": [{"index": 0}]}', "no list of translations"),
+    (b'{"choices": [{"index": 5, "text": "a"}]}', "no list of translations"),
+    (b'{"choices": [{"index": "0", "text": "a"}]}', "no list of translations"),
+    (b'{"choices": [{"index": [], "text": "a"}]}', "no list of translations"),
+    (b'{"choices": [{"index": 0, "text": null}]}', "no list of translations"),
+    (b"<html>", "its answer is no JSON"),
+    (b"\xff", "cannot be used"),
+    (b"", "its answer is no JSON"),
+]
+
+
+@pytest.mark.parametrize(("body", "said"), ODD)
+def test_an_answer_of_another_kind_is_an_error_in_words(run: Run, body: bytes, said: str) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body) as url:
+        code, out, err = run(url, "a")
+    assert code == 2 and not out and said in err and "glassformer serve" in err
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x" * 70_000 + b"\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_an_error_in_words(run: Run, answer: bytes) -> None:
+    with answering(answer) as url:
+        code, out, err = run(url, "a")
+    assert code == 2 and not out and "cannot be used" in err
+
+
+def test_an_odd_address_or_a_long_wait_is_an_error_in_words(run: Run) -> None:
+    for url in ("http://127.0.0.1:port", "http://", "http://a b", "http://\u00e9\u0301" + "a" * 70):
+        code, _, err = run(url, "a")
+        assert code == 2 and "cannot be used" in err, url
+    for wait in (b"86400", b"9" * 5000, b"\xb2", b"soon"):
+        with answering(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: " + wait + b"\r\n\r\n") as url:
+            code, _, err = run(url, "a")
+        assert code == 2 and "answers 503" in err
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """The address of something that reads a request and sends this."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65_536)
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_key_is_sent(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

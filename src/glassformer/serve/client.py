@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
@@ -15,6 +16,7 @@ __all__ = ["RemoteTranslator"]
 
 MAX_TEXTS, MAX_CHARS = 64, 20_000  # of one request; a server's own limits are higher unless it was told otherwise
 TRIES = 10  # while the server is busy or begins
+MAX_WAIT_S = 60  # before a try, when the server asks for it
 
 
 class RemoteTranslator:
@@ -37,15 +39,28 @@ class RemoteTranslator:
         """The n best translations of each text, by the model's own search; fewer where it finds no more.
 
         Raises:
-            UserError: The server cannot be reached, or refuses, in its own words.
+            UserError: The server cannot be reached, refuses, in its own words, or answers something else.
         """
         return [found for part in _parts(texts) for found in self._ask(part, n_best)]
 
     def _ask(self, texts: list[str], n_best: int) -> list[list[str]]:
-        fields = {"model": self._model, "prompt": texts, "n": n_best}
-        found: list[list[str]] = [[] for _ in texts]
-        for choice in sorted(self._post("/v1/completions", fields)["choices"], key=lambda choice: choice["index"]):
-            found[choice["index"] // n_best].append(choice["text"])
+        answer = self._post("/v1/completions", {"model": self._model, "prompt": texts, "n": n_best})
+        try:
+            choices = {choice["index"]: choice["text"] for choice in answer["choices"]}
+            found = [
+                [choices[i] for i in range(n_best * place, n_best * (place + 1)) if i in choices]
+                for place in range(len(texts))
+            ]
+            is_right = all(found) and all(isinstance(text, str) for text in choices.values())
+        except (KeyError, TypeError, ValueError):
+            is_right = False
+        if not is_right:
+            shown = json.dumps(answer)[:200]
+            raise UserError(
+                f"{self._url} answers what is no list of translations: {shown}",
+                f"The choices of /v1/completions were expected, one or more for each of {len(texts)} texts.",
+                "Check that --server is the address of a `glassformer serve`.",
+            )
         return found
 
     def _post(self, path: str, content: dict[str, Any]) -> Any:
@@ -56,13 +71,14 @@ class RemoteTranslator:
                     return json.load(answer)
             except urllib.error.HTTPError as error:
                 wait_s = error.headers.get("Retry-After", "")
-                if not (n_left and error.code in (429, 503) and wait_s.isdigit()):
+                is_short = wait_s.isdecimal() and len(wait_s) < 4 and int(wait_s) <= MAX_WAIT_S
+                if not (n_left and error.code in (429, 503) and is_short):
                     raise self._refused(error) from error
                 error.close()
                 time.sleep(int(wait_s))
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 raise UserError(
-                    f"{self._url} cannot be used ({getattr(error, 'reason', error)}).",
+                    f"{self._url} cannot be used ({_reason(error)}).",
                     "A running `glassformer serve` was expected.",
                     "Check --server, or start one.",
                 ) from error
@@ -78,6 +94,12 @@ class RemoteTranslator:
             said = body[:200]
         hint = "Give --key or GLASSFORMER_KEY." if error.code == 401 else "Change the request."
         return UserError(f"{self._url} answers {error.code}: {said}", "An answer was expected.", hint)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return "its answer is no JSON"
+    return str(getattr(error, "reason", error)) or type(error).__name__
 
 
 def _parts(texts: Sequence[str]) -> Iterator[list[str]]:
