@@ -175,20 +175,6 @@ def test_logits_that_are_not_finite_name_the_item(config, bad):
         run(Broken(table, 3), 3, config)
 
 
-def test_rules_do_not_write_into_the_models_logits():
-    class Fixed:
-        logits = torch.zeros(1, 4)
-
-        def prefill(self, prefix):
-            return self.logits
-
-        def step(self, tokens):
-            return self.logits
-
-    run(Fixed(), 1, replace(GREEDY, repetition_penalty=2.0, no_repeat_ngram_size=2), limit=3)
-    assert torch.equal(Fixed.logits, torch.zeros(1, 4))
-
-
 def test_a_bad_row_among_several_of_an_item_names_its_item():
     logits = torch.zeros(6, 4)  # items 7, 8, 9 with two rows each
     logits[2, 1] = math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -56,17 +57,17 @@ def test_cross_keys_follow_their_source_and_stay_when_beams_swap() -> None:
     with torch.no_grad():
         cache = model.new_cache(src, 6)
         cache.select(torch.tensor([0, 0, 1, 1]))  # two beams for each source
-        assert cache.sources.tolist() == [0, 0, 1, 1]
+        assert cache.sources.tolist() == [0, 1] and cache.width == 2
         keys = cache.cross[0].k
         cache.select(torch.tensor([1, 0, 3, 3]))
         assert cache.cross[0].k is keys  # nothing to move
         cache.select(torch.tensor([3, 2]))  # the first source has ended: same number of rows, other sources
-        assert cache.sources.tolist() == [1, 1]
-        right = model.new_cache(src[[1, 1]], 6)
+        assert cache.sources.tolist() == [1] and cache.width == 2
+        right = model.new_cache(src[[1]], 6)
         for actual, expected in zip(cache.cross, right.cross, strict=True):
             assert_close(actual.k, expected.k, ATOL, REASON)
             assert_close(actual.v, expected.v, ATOL, REASON)
-        assert cache.memory_mask is not None and cache.memory_mask.tolist() == [[True] * 5] * 2
+        assert cache.memory_mask is not None and cache.memory_mask.tolist() == [[True] * 5]
 
 
 def test_pads_of_a_finished_source_change_nothing() -> None:
@@ -150,3 +151,37 @@ def test_a_finished_row_fed_with_pads_uses_no_positions() -> None:
         logits = torch.cat([model.decode_step(chunk, cache) for chunk in chunks(waiting, 1)], dim=1)
         assert_close(logits[0], model(ids)[0], ATOL, REASON)
         assert_close(logits[1, :3], model(ids)[1, :3], ATOL, REASON)
+
+
+@variants
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", ["encoder-decoder", "decoder-only"])
+def test_branches_of_a_text_are_as_texts_of_their_own(family: str, side: str, changes: dict[str, Any]) -> None:
+    """Beams that fork, end and change places for longer than the cache was made for, texts that leave in between."""
+    model: Any = build_tiny(tiny_config(family, **changes))
+    ids = padded([random_ids(n, seed=30 + n) for n in (4, 1, 3)], side=side)
+    src = padded([random_ids(n, seed=n) for n in (2, 9, 5)])
+    chooser = torch.Generator().manual_seed(5)
+    width = 3
+    with torch.no_grad():
+        cache = model.new_cache(src, 8) if family == "encoder-decoder" else model.new_cache(3, 8)
+        model.decode_step(ids, cache)
+        index = torch.arange(3).repeat_interleave(width)
+        sources, lengths = src, []
+        for step in range(14):
+            cache.select(index)
+            ids, sources = ids[index], sources[index]
+            token = random_ids(len(ids), 1, seed=step)
+            ids = torch.cat([ids, token], dim=1)
+            logits = model.decode_step(token, cache)
+            assert_close(logits, run(model, sources, ids)[:, -1:], ATOL, f"{REASON}; step {step}")
+            lengths.append(cache.length)
+            texts = torch.tensor([2, 1]) if step == 5 else torch.arange(len(ids) // width)
+            index = (texts[:, None] * width + torch.randint(width, (len(texts), width), generator=chooser)).flatten()
+        assert any(after < before for before, after in itertools.pairwise(lengths))  # swept
+        left = torch.tensor([0, 2, width + 1])  # uneven: texts of their own from now on
+        cache.select(left)
+        assert cache.width == 1 and cache.n_rows == 3
+        chunk = random_ids(3, 2, seed=99)
+        wanted = run(model, sources[left], torch.cat([ids[left], chunk], dim=1))[:, -2:]
+        assert_close(model.decode_step(chunk, cache), wanted, ATOL, REASON)

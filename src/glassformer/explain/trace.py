@@ -191,19 +191,30 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joiner(lineage: Sequence[int]) -> Callable[..., Tensor | None]:
-    """Joins tensors [R, T, ...] of consecutive steps into [1, sum of T, ...]; what ran once is taken as it is."""
+    """Joins tensors of consecutive steps into [1, sum of T, ...]; what ran once is taken as it is.
+
+    They are [R, T, ...], after the first step also [1, R, ...]: the branches of one text, side by side.
+    """
 
     def join(name: str, kept: Sequence[Tensor], dim: int = 1) -> Tensor | None:
         if len(kept) < len(lineage):
             return kept[0][:1] if len(kept) == 1 else None
-        rows = [tensor[min(row, len(tensor) - 1)] for tensor, row in zip(kept, lineage, strict=False)]
         if kept[0].ndim == 2 and name.endswith("projection"):
-            return torch.stack(rows)[None]  # [R, V] of the last token of each step
+            return torch.stack([tensor[row] for tensor, row in zip(kept, lineage, strict=False)])[None]  # [R, V] each
+        rows = [
+            tensor[min(row, len(tensor) - 1)] if step == 0 or len(tensor) > 1 else _branch(tensor[0], row, dim - 1)
+            for step, (tensor, row) in enumerate(zip(kept, lineage, strict=False))
+        ]
         if any(row.shape[dim:] != rows[0].shape[dim:] for row in rows):
             return None  # grows with the cache, as a bias of all distances does
         return torch.cat(rows, dim - 1)[None]
 
     return join
+
+
+def _branch(tensor: Tensor, row: int, dim: int) -> Tensor:
+    """What belongs to one branch of a text, whose branches stand side by side along `dim`."""
+    return tensor.narrow(dim, min(row, tensor.shape[dim] - 1), 1)
 
 
 def _join_kernels(kept: Sequence[KernelCall], join: Callable[..., Tensor | None]) -> KernelCall | None:

@@ -25,7 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.generation.decoding import Decoding, log_probs_of
+from glassformer.generation.best import best_tokens, log_probs_of
+from glassformer.generation.decoding import Decoding
 from glassformer.generation.guard import check_logits, no_token_left
 from glassformer.generation.hypothesis import FinishReason, Hypothesis, LengthPenalty
 from glassformer.generation.running import RunningSearch, aligned
@@ -109,8 +110,8 @@ class BeamSearch(RunningSearch):
         n_items, width = self.totals.shape
         # No more of one row can be taken than beam_size tokens and every end token.
         per_row = self.beam_size + len(self.terms.eos.ids)
-        best, tokens = logits.topk(min(per_row, logits.shape[1]), dim=1)
-        log_probs = log_probs_of(best, logits)
+        _, tokens = best_tokens(logits, min(per_row, logits.shape[1]))
+        log_probs = log_probs_of(tokens, logits)
         log_probs = log_probs.masked_fill(log_probs.isnan(), -torch.inf)  # a row without any token
         missing = (0, per_row - tokens.shape[1])  # of a tiny vocabulary
         tokens, log_probs = F.pad(tokens, missing), F.pad(log_probs, missing, value=-torch.inf)

@@ -10,14 +10,17 @@ from torch import Tensor
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Decoding", "JoinableDecoding", "is_identity", "log_probs_of"]
+__all__ = ["Decoding", "JoinableDecoding", "is_identity"]
 
 
 class Decoding(Protocol):
     """R rows being decoded; each remembers what it was given (a KV cache, or anything else)."""
 
     def prefill(self, prefix: Tensor) -> Tensor:
-        """Takes the target prefix int64 [R, T] of every row; returns the logits [R, V] of the token after it."""
+        """Takes the target prefix int64 [R, T] of every row; returns the logits [R, V] of the token after it.
+
+        They are the caller's to change, as are those of `step`.
+        """
         ...
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -41,12 +44,3 @@ class JoinableDecoding(Decoding, Protocol):
 def is_identity(rows: Tensor, n_rows: int) -> bool:
     """Whether selecting `rows` from `n_rows` rows changes nothing, so that the copy of a cache can be saved."""
     return len(rows) == n_rows and torch.equal(rows, torch.arange(n_rows, device=rows.device))
-
-
-def log_probs_of(chosen: Tensor, logits: Tensor) -> Tensor:
-    """Returns log softmax of the `chosen` [R, C] among the logits float32 [R, V], which are overwritten.
-
-    log p = (z - max) - log sum exp(z - max), never above 0. A log-softmax would write [R, V] numbers to use C of them.
-    """
-    top = logits.amax(dim=1, keepdim=True)
-    return chosen - top - logits.sub_(top).exp_().sum(dim=1, keepdim=True).log()

@@ -59,13 +59,13 @@ class Rule:
 
 
 class Rules(Rule):
-    """Applies rules in turn, on one float32 copy of the logits, which then belongs to the caller."""
+    """Applies rules in turn, to logits that are theirs to change; gives them in float32."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
 
     def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
-        logits = logits.to(torch.float32, copy=True)
+        logits = logits.float()
         for rule in self.rules:
             logits = rule(history, logits)
         return logits

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassformer.generation.decoding import Decoding, log_probs_of
+from glassformer.generation.best import best_token, best_tokens, log_probs_of
+from glassformer.generation.decoding import Decoding
 from glassformer.generation.guard import check_logits
 from glassformer.generation.hypothesis import Candidates, FinishReason, Hypothesis, LengthPenalty
 from glassformer.generation.processors import Rules
@@ -43,7 +44,7 @@ class Greedy:
     """The best token; of equal ones the lowest id."""
 
     def __call__(self, history: Tensor, logits: Tensor) -> Tensor:
-        return logits.argmax(dim=1)
+        return best_token(logits)
 
     def select(self, rows: Tensor) -> None:
         """Nothing to keep by row."""
@@ -126,8 +127,8 @@ class RowSearch(RunningSearch):
         logits = self._next_logits()
         check_logits(logits, self.items)
         tokens = self.choose(self.ids, logits)
-        best, top = logits.topk(min(max(self.n_top), logits.shape[1]), dim=1)
-        log_probs = log_probs_of(torch.cat([logits.gather(1, tokens[:, None]), best], 1), logits)
+        _, top = best_tokens(logits, min(max(self.n_top), logits.shape[1]))
+        log_probs = log_probs_of(torch.cat([tokens[:, None], top], 1), logits)
         top_log_probs = log_probs[:, 1:].tolist()
         tops = [
             tuple(zip(*parts, strict=True))[:n]

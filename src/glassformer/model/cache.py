@@ -40,11 +40,25 @@ class LayerCache:
         if n_kept > len(self._k):
             shape = (n_kept, *self._k.shape[1:])
             k, v = self._k.new_empty(shape), self._v.new_empty(shape)
+            n_same = 0
         else:
             k, v = self._k[:n_kept], self._v[:n_kept]
-        k[:, :, :length] = self._k[:, :, :length].index_select(0, rows)
-        v[:, :, :length] = self._v[:, :, :length].index_select(0, rows)
+            n_same = int((rows == torch.arange(n_kept, device=rows.device)).cumprod(0).sum())  # they stay in place
+        k[n_same:, :, :length] = self._k[:, :, :length].index_select(0, rows[n_same:])
+        v[n_same:, :, :length] = self._v[:, :, :length].index_select(0, rows[n_same:])
         self._k, self._v = k, v
+
+    def keep(self, places: Tensor) -> None:
+        """Of each row's positions those at `places` [B, n] stay, in this order."""
+        n = places.shape[1]
+        index = places[:, None, :, None].expand(-1, self._k.shape[1], -1, self._k.shape[3])
+        for old in (self._k, self._v):
+            old[:, :, :n] = old.gather(2, index)
+        self.length = n
+
+    def grow(self, room: int) -> None:
+        """Makes room for so many more positions."""
+        self._k, self._v = (F.pad(old, (0, 0, 0, room - self.room)) for old in (self._k, self._v))
 
     @property
     def room(self) -> int:
@@ -82,17 +96,25 @@ class CrossCache:
 
 @dataclass
 class KVCache:
-    """All that a decoder keeps between steps.
+    """All that a decoder keeps between steps, for R rows of B texts.
+
+    A text may go on in W branches, the beams of a search: rows b W to b W + W - 1 are those of text b. Branches share
+    the memory and all keys and values of their text. What one of them does not descend from it does not see, so that
+    beams change places without moving a number. Attention to keys that are hidden costs less than moving keys, and
+    when memory is full, those that no branch sees any more are swept out.
 
     Attributes:
         layers: One LayerCache per block.
         cross: One CrossCache per block with cross-attention, else empty.
         memory_mask: [B, S], True at real source tokens; None: all are real.
-        key_mask: [B, length], True at real tokens seen so far; None: all are.
+        key_mask: [B, length], True at real tokens seen so far; None: all are. Of texts in one branch.
+        branches: bool [B, W, length], True at the tokens that a branch sees; None: W = 1, and `key_mask` holds.
         key_positions: [B or 1, length], positions of those tokens, kept for biases by distance.
-        next_positions: Position of the next token: one number, or [B, 1] when rows differ by their pads.
-        length: Tokens seen so far, pads included.
-        sources: [B], which source each row reads; rows of one source have equal cross keys and values.
+        next_positions: Position of the next token: one number, or [B, 1] when texts differ by their pads.
+        length: Tokens kept of each text so far, pads and all branches included.
+        sources: [B], which source each text reads; texts of one source have equal cross keys and values.
+
+    Source: the mask of branches is that of Miao et al. 2024 (SpecInfer), section 4.2.
     """
 
     layers: list[LayerCache]
@@ -100,9 +122,25 @@ class KVCache:
     cross: list[CrossCache] = field(default_factory=list)
     memory_mask: Tensor | None = None
     key_mask: Tensor | None = None
+    branches: Tensor | None = None
     key_positions: Tensor | None = None
     next_positions: Tensor | int = 0
     length: int = 0
+
+    @property
+    def n_texts(self) -> int:
+        """B."""
+        return len(self.sources)
+
+    @property
+    def width(self) -> int:
+        """W."""
+        return 1 if self.branches is None else self.branches.shape[1]
+
+    @property
+    def n_rows(self) -> int:
+        """R = B W."""
+        return self.n_texts * self.width
 
     def advance_positions(self, n_tokens: int, mask: Tensor | None) -> int:
         """Moves `next_positions` past a chunk; returns how many positions have been used."""
@@ -123,43 +161,102 @@ class KVCache:
         self.key_mask = torch.cat([old, new], dim=1)
         return self.key_mask
 
-    def select(self, rows: Tensor) -> None:
-        """Row i continues the old row rows[i], in every layer and mask."""
+    def extend_branches(self) -> Tensor:
+        """Adds one token to each branch, which it alone sees; returns the mask of all, [B, W, length + W]."""
+        assert self.branches is not None
+        if self.layers[0].room < self.width:
+            self._sweep()
+        if self.layers[0].room < self.width:
+            for layer in self.layers:
+                layer.grow(max(self.length, self.width))
+        own = torch.eye(self.width, dtype=torch.bool, device=self.branches.device).expand(self.n_texts, -1, -1)
+        self.branches = torch.cat([self.branches, own], dim=2)
+        return self.branches
+
+    def _sweep(self) -> None:
+        """Leaves out the tokens that no branch sees, unless they are few."""
+        assert self.branches is not None
+        is_seen = self.branches.any(1)  # [B, length]
+        n_seen = int(is_seen.sum(1).max())
+        if 4 * n_seen > 3 * self.length:
+            return
+        places = is_seen.int().argsort(dim=1, descending=True, stable=True)[:, :n_seen]
+        self.branches = self.branches.gather(2, places[:, None].expand(-1, self.width, -1))
+        if self.key_positions is not None:
+            self.key_positions = self.key_positions.expand(self.n_texts, -1).gather(1, places)
         for layer in self.layers:
-            layer.select(rows)
+            layer.keep(places)
+        self.length = n_seen
+
+    def select(self, rows: Tensor) -> None:
+        """Row i continues the old row rows[i]: rows may be dropped, repeated and reordered.
+
+        When every text has equally many of the rows, one after the other, they are branches of it. Else each row
+        becomes a text of its own.
+        """
+        texts, counts = torch.unique_consecutive(rows // self.width, return_counts=True)
+        width = int(counts[0]) if bool((counts == counts[0]).all()) else 1
+        seen = self._seen()
+        if seen is not None or width > 1:
+            if seen is None:
+                seen = self.sources.new_ones(self.n_rows, self.length, dtype=torch.bool)
+            seen = seen[rows]
+        if width == 1:
+            texts, self.key_mask, self.branches = rows // self.width, seen, None
+        else:
+            assert seen is not None
+            self.key_mask, self.branches = None, seen.view(len(texts), width, self.length)
+        self._select_texts(texts)
+
+    def separate(self) -> None:
+        """Each branch becomes a text of its own, which may go on by any number of tokens."""
+        if self.branches is not None:
+            texts = torch.arange(self.n_rows, device=self.sources.device) // self.width
+            self.key_mask, self.branches = self._seen(), None
+            self._select_texts(texts)
+
+    def _seen(self) -> Tensor | None:
+        """What each row sees, [R, length]; None: all."""
+        return self.key_mask if self.branches is None else self.branches.flatten(0, 1)
+
+    def _select_texts(self, texts: Tensor) -> None:
+        """Text i continues the old text texts[i], in every layer and mask but those of keys."""
+        if len(texts) == self.n_texts and torch.equal(texts, torch.arange(len(texts), device=texts.device)):
+            return
+        for layer in self.layers:
+            layer.select(texts)
         if isinstance(self.next_positions, Tensor):
-            self.next_positions = self.next_positions[rows]
-        if self.key_mask is not None:
-            self.key_mask = self.key_mask[rows]
+            self.next_positions = self.next_positions[texts]
         if self.key_positions is not None and len(self.key_positions) > 1:
-            self.key_positions = self.key_positions[rows]
-        sources = self.sources[rows]
+            self.key_positions = self.key_positions[texts]
+        sources = self.sources[texts]
         if torch.equal(sources, self.sources):
-            return  # beams changed places inside their own source: the memory stays where it is
+            return  # texts changed places inside their own source: the memory stays where it is
         self.sources = sources
         for cross in self.cross:
-            cross.k, cross.v = cross.k.index_select(0, rows), cross.v.index_select(0, rows)
+            cross.k, cross.v = cross.k.index_select(0, texts), cross.v.index_select(0, texts)
         if self.memory_mask is not None:
-            self.memory_mask = self.memory_mask[rows]
-
-    @property
-    def n_rows(self) -> int:
-        """B."""
-        return len(self.sources)
+            self.memory_mask = self.memory_mask[texts]
 
     def join(self, other: KVCache) -> None:
-        """The rows of another cache of the same model follow. Rows that hold fewer tokens have pads on their left."""
+        """The rows of another cache of the same model follow. Texts that hold fewer tokens have pads on their left.
+
+        Texts of both must have equally many branches, or none.
+        """
+        assert self.width == other.width, "texts of one cache have equally many branches"
         length = max(self._n_used(), other._n_used())
+        parts = (self, other)
         for mine, its in zip(self.layers, other.layers, strict=True):
             mine.join(its, length)
         self._join_memory(other)
-        parts = (self, other)
         if any(isinstance(part.next_positions, Tensor) for part in parts) or self.length != other.length:
-            self.next_positions = torch.cat([part._next_by_row() for part in parts])
+            self.next_positions = torch.cat([part._next_by_text() for part in parts])
         if self.key_positions is not None:
-            rows = [part._last(part.key_positions, length, 0).expand(part.n_rows, -1) for part in parts]
+            rows = [part._last(part.key_positions, length, 0).expand(part.n_texts, -1) for part in parts]
             self.key_positions = torch.cat(rows)
-        if self.key_mask is not None or other.key_mask is not None or self.length != other.length:
+        if self.branches is not None:
+            self.branches = torch.cat([part._last(part.branches, length, False) for part in parts])
+        elif self.key_mask is not None or other.key_mask is not None or self.length != other.length:
             self.key_mask = torch.cat([part._last(part._whole_mask(), length, False) for part in parts])
         self.sources = torch.cat([self.sources, other.sources + self.sources.max() + 1])
         self.length = length
@@ -170,7 +267,7 @@ class KVCache:
         widths = [part.cross[0].k.shape[2] for part in (self, other)]
         if self.memory_mask is not None or other.memory_mask is not None or widths[0] != widths[1]:
             masks = [
-                self.sources.new_ones(part.n_rows, width, dtype=torch.bool)
+                self.sources.new_ones(part.n_texts, width, dtype=torch.bool)
                 if part.memory_mask is None
                 else part.memory_mask
                 for part, width in zip((self, other), widths, strict=True)
@@ -181,21 +278,22 @@ class KVCache:
 
     def _n_used(self) -> int:
         """Positions from the first one that is no pad in every row."""
-        return self.length if self.key_mask is None else self.length - int(self.key_mask.any(0).int().argmax())
+        seen = self._seen()
+        return self.length if seen is None else self.length - int(seen.any(0).int().argmax())
 
     def _whole_mask(self) -> Tensor:
         """The mask of all positions, [B, length]."""
         if self.key_mask is not None:
             return self.key_mask
-        return self.sources.new_ones(self.n_rows, self.length, dtype=torch.bool)
+        return self.sources.new_ones(self.n_texts, self.length, dtype=torch.bool)
 
-    def _next_by_row(self) -> Tensor:
+    def _next_by_text(self) -> Tensor:
         """[B, 1]"""
         positions = torch.as_tensor(self.next_positions, device=self.sources.device)
-        return positions.reshape(-1, 1).expand(self.n_rows, 1)
+        return positions.reshape(-1, 1).expand(self.n_texts, 1)
 
     def _last(self, values: Tensor | None, length: int, fill: int) -> Tensor:
         """The last `length` columns, filled up on the left."""
         assert values is not None
-        n = min(length, values.shape[1])
-        return F.pad(values[:, values.shape[1] - n :], (length - n, 0), value=fill)
+        n = min(length, values.shape[-1])
+        return F.pad(values[..., values.shape[-1] - n :], (length - n, 0), value=fill)

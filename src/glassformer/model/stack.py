@@ -90,15 +90,20 @@ class Stack(nn.Module):
             cache: Keys and values of earlier tokens; the new ones are appended.
         """
         n_queries = x.shape[1]
-        n_keys = n_queries + (cache.length if cache else 0)
-        mask = attention_mask(
-            key_mask,
-            n_queries=n_queries,
-            n_keys=n_keys,
-            is_causal=self.is_causal,
-            documents=documents,
-            device=x.device,
-        )
+        mask: Tensor | None
+        if cache is not None and cache.branches is not None:
+            mask = cache.extend_branches()[:, None]  # [B, 1, W, S]: each branch sees what it descends from
+            n_keys = mask.shape[-1]
+        else:
+            n_keys = n_queries + (cache.length if cache else 0)
+            mask = attention_mask(
+                key_mask,
+                n_queries=n_queries,
+                n_keys=n_keys,
+                is_causal=self.is_causal,
+                documents=documents,
+                device=x.device,
+            )
         if memory_mask is not None:
             memory_mask = memory_mask[:, None, None, :]  # [B, 1, 1, S]: hides source pads from every query
         phases = bias = None

@@ -72,12 +72,12 @@ class Decoder(nn.Module):
         Rows that hold several documents come with `documents`, int64 [B, T]: a token attends only to tokens with its
         own number, and positions begin anew for each. Pads have a number of their own, such as 0, and need no mask.
         """
-        n_tokens = ids.shape[1]
-        if cache is not None and len(ids) != len(cache.sources):
+        if cache is not None and len(ids) != cache.n_rows:
             raise ValueError(
-                f"ids has {len(ids)} rows and the cache {len(cache.sources)}. Each row continues its own text. "
+                f"ids has {len(ids)} rows and the cache {cache.n_rows}. Each row continues its own text. "
                 "Bring the cache to the same rows with `cache.select`."
             )
+        n_rows, n_tokens = ids.shape
         if documents is not None:
             if mask is not None or cache is not None:
                 raise ValueError(
@@ -91,11 +91,17 @@ class Decoder(nn.Module):
             positions = positions_of(mask, n_tokens=n_tokens, device=ids.device)
             n_positions = _count(positions, ids)
         if cache is not None:
+            if n_tokens > 1 or mask is not None:
+                cache.separate()
             positions = positions + cache.next_positions
             n_positions = cache.advance_positions(n_tokens, mask)
             memory_mask = cache.memory_mask
+            if cache.width > 1:  # the branches of a text are read side by side
+                ids, positions = ids.view(-1, cache.width), positions.expand(-1, cache.width)
         x = self.embedding(ids, positions, n_positions=n_positions)
-        key_mask = mask if cache is None else cache.extend_key_mask(mask, ids)
+        key_mask = mask
+        if cache is not None and cache.branches is None:
+            key_mask = cache.extend_key_mask(mask, ids)
         out: Tensor = self.stack(
             x,
             positions,
@@ -106,8 +112,8 @@ class Decoder(nn.Module):
             cache=cache,
         )
         if cache is not None:
-            cache.length += n_tokens
-        return out
+            cache.length += ids.shape[1]
+        return out.view(n_rows, n_tokens, out.shape[-1])
 
     def _real_tokens(self, ids: Tensor, mask: Tensor | None) -> Tensor | None:
         """As the function; but a pad id that also starts texts (T5, GPT-2) is a token here.
