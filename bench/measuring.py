@@ -37,6 +37,7 @@ LIBRARIES = (
     "onnxruntime",
     "accelerate",
 )
+QUIET = 0.03  # share of the processors that others may take
 
 
 @dataclass(kw_only=True)
@@ -50,6 +51,7 @@ class Result:
         ours: Which ways are the product's; the others are peers.
         is_less_better: Times and memory.
         notes: What else was seen.
+        others: Share of the processors that other processes took meanwhile; above a few percent, measure again.
     """
 
     case: dict[str, Any]
@@ -58,6 +60,7 @@ class Result:
     ours: list[str]
     is_less_better: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
+    others: float = 0.0
 
     def median(self, way: str) -> float:
         return statistics.median(self.values[way])
@@ -86,7 +89,11 @@ class Result:
             ratio = f" ({self.ratio(way, peer):.2f})" if is_compared and peer else ""
             parts.append(f"{way} {number(self.median(way))}{ratio}")
         notes = "".join(f"; {name}: {note}" for name, note in self.notes.items())
-        return f"{case_name(self.case)}, {self.unit}: {', '.join(parts)}{notes}"
+        return f"{case_name(self.case)}, {self.unit}: {', '.join(parts)}{notes}{self.warning()}"
+
+    def warning(self) -> str:
+        """What to say where the machine was not alone."""
+        return f"; OTHER PROCESSES TOOK {self.others:.0%}" if self.others > QUIET else ""
 
 
 def case_name(case: Mapping[str, Any]) -> str:
@@ -174,6 +181,29 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
+class Company:
+    """How much of the machine other processes take (Linux; 0 elsewhere)."""
+
+    def __init__(self) -> None:
+        self._last = self._now()
+
+    def share(self) -> float:
+        """Share of the processors' time since the last call that neither this process nor its children took."""
+        last, self._last = self._last, self._now()
+        wall, busy, own = (now - then for now, then in zip(self._last, last, strict=True))
+        return max(0.0, busy - own) / (wall * (os.cpu_count() or 1)) if wall else 0.0
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Seconds of the clock, of all processors at work, and of this process with the children it waited for."""
+        file = Path("/proc/stat")
+        if not file.exists():
+            return time.monotonic(), 0.0, 0.0
+        user, nice, system, _, _, *rest = map(int, file.read_text(encoding="utf-8").split("\n")[0].split()[1:])
+        busy = (user + nice + system + sum(rest[:3])) / os.sysconf("SC_CLK_TCK")  # rest: interrupts, what a host takes
+        return time.monotonic(), busy, sum(os.times()[:4])
+
+
 def about() -> dict[str, Any]:
     """Machine, versions, command and date. Paths outside the working folder are cut to their last part."""
     return {
@@ -228,8 +258,9 @@ def parser_of(description: str | None, *, rounds: int = 3) -> argparse.ArgumentP
 def report(results: Iterable[Result], path: Path | None, **more: Any) -> list[Result]:
     """Prints each result as it comes and writes all of them to a file; `more` is said about the machine."""
     content: dict[str, Any] = {"about": about() | more, "results": []}
-    kept = []
+    kept, company = [], Company()
     for result in results:
+        result.others = round(company.share(), 3)
         print(result.line(), flush=True)
         kept.append(result)
         content["results"].append(asdict(result))

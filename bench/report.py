@@ -122,11 +122,16 @@ def cell(result: Result, way: str) -> str:
 def noted(results: Sequence[Result]) -> str:
     """What else was seen, a line for each case that has something."""
     lines = [
-        f"- {measuring.case_name(result.case)}: {'; '.join(f'{name}: {note}' for name, note in result.notes.items())}"
-        for result in results
-        if result.notes
+        f"- {measuring.case_name(result.case)}: {'; '.join(notes)}" for result in results if (notes := notes_of(result))
     ]
     return "\n".join([*lines, ""]) if lines else ""
+
+
+def notes_of(result: Result) -> list[str]:
+    notes = [f"{name}: {note}" for name, note in result.notes.items()]
+    if result.others > measuring.QUIET:
+        notes.append(f"other processes took {result.others:.0%} of the processors")
+    return notes
 
 
 def pictures(name: str, results: Sequence[Result], images: Path) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def test_results_come_back_from_their_file_and_fill_the_page(tmp_path: Path) -> 
     memory = result(unit="MiB", values={"bf16": [10.0], "peer": [30.0]}, is_less_better=True, notes={"seen": "it all"})
     measuring.report([result(), memory], tmp_path / "decoding.json")
     about, found = measuring.load(tmp_path / "decoding.json")
-    assert found == [result(), memory]
+    assert [dataclasses.replace(entry, others=0.0) for entry in found] == [result(), memory]
     assert about["versions"]["torch"] == torch.__version__ and about["cores"] >= 1
     text = report.page(tmp_path, tmp_path / "images", "images")
     assert "| base | 8 | 1 | 220 ±45% (**2.00**) | 60 ±17% | 100 ±5% |" in text
@@ -84,6 +85,21 @@ def test_results_come_back_from_their_file_and_fill_the_page(tmp_path: Path) -> 
     assert "## Generation" not in text
     picture = (tmp_path / "images" / report.PICTURE).read_text(encoding="utf-8")
     assert picture.startswith("<svg") and "fast peer" in picture
+
+
+def test_company_is_what_others_took_of_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([(0.0, 10.0, 3.0), (10.0, 25.0, 13.0), (20.0, 25.0, 13.0)])
+    monkeypatch.setattr(measuring.Company, "_now", staticmethod(lambda: next(moments)))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    company = measuring.Company()
+    assert company.share() == 5 / 20  # of 20 seconds of processors, 15 were at work, 10 of them for us
+    assert company.share() == 0
+
+
+def test_a_result_from_a_busy_machine_says_so() -> None:
+    assert "OTHER PROCESSES TOOK 25%" in result(others=0.25).line()
+    assert "other processes took 25% of the processors" in report.noted([result(others=0.25)])
+    assert report.noted([result(others=0.01)]) == ""
 
 
 def test_import_times_are_read_and_the_longest_comes_first() -> None:
