@@ -62,7 +62,7 @@ def build_filters(config: GenerationConfig) -> Rules:
     return Rules(filters)
 
 
-@torch.no_grad()  # not inference_mode: tables that a model caches on the way must stay usable in training
+@torch.inference_mode()
 def generate(
     decoding: Decoding,
     prefix: Tensor,

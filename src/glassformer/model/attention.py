@@ -162,7 +162,7 @@ class Attention(nn.Module):
         is_rotary_interleaved: bool,
     ) -> None:
         super().__init__()
-        self.d_head = d_head
+        self.n_heads, self.d_head = n_heads, d_head
         self.scale = 1 / math.sqrt(d_head) if scale_scores else 1.0
         self.dropout = dropout
         self.is_rotary_interleaved = is_rotary_interleaved
@@ -170,12 +170,21 @@ class Attention(nn.Module):
         self.w_k = nn.Linear(d_model, n_kv_heads * d_head, bias=use_bias)
         self.w_v = nn.Linear(d_model, n_kv_heads * d_head, bias=use_bias)
         self.w_o = nn.Linear(n_heads * d_head, d_model, bias=use_bias)
+        self.w_qkv: nn.Module | None = None  # the first three in one product, in copies made for running only
         self.kernel: Kernel = fused_attention
 
     def split(self, x: Tensor) -> Tensor:
         """[B, T, H*K] -> [B, H, T, K]."""
         n_rows, n_tokens, width = x.shape
         return x.view(n_rows, n_tokens, width // self.d_head, self.d_head).transpose(1, 2)
+
+    def queries_keys_values(self, x: Tensor) -> list[Tensor]:
+        """Q, K and V of self-attention: [B, T, D] -> [B, H, T, K] and two of [B, G, T, K]."""
+        if self.w_qkv is None:
+            return [self.split(self.w_q(x)), *self.keys_values(x)]
+        heads = self.split(self.w_qkv(x))  # [B, H + 2 G, T, K]
+        n_shared = (heads.shape[1] - self.n_heads) // 2
+        return list(torch.split(heads, [self.n_heads, n_shared, n_shared], dim=1))
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """K and V of a source: [B, S, D] -> two of [B, G, S, K]."""
@@ -191,11 +200,11 @@ class Attention(nn.Module):
         phases: tuple[Tensor, Tensor] | None = None,
         cache: LayerCache | CrossCache | None = None,
     ) -> Tensor:
-        q = self.split(self.w_q(x))  # [B, H, T, K]
-        if isinstance(cache, CrossCache):
-            k, v = cache.k, cache.v
+        if memory is None and not isinstance(cache, CrossCache):
+            q, k, v = self.queries_keys_values(x)
         else:
-            k, v = self.keys_values(x if memory is None else memory)  # [B, G, S, K]
+            q = self.split(self.w_q(x))  # [B, H, T, K]
+            k, v = (cache.k, cache.v) if isinstance(cache, CrossCache) else self.keys_values(memory)  # [B, G, S, K]
         if phases is not None:
             q, k = (rotate(y, phases, is_interleaved=self.is_rotary_interleaved) for y in (q, k))
         if isinstance(cache, LayerCache):

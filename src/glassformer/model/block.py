@@ -28,11 +28,11 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.is_pre:
-            out: Tensor = x + self.dropout(sublayer(self.norm(x)))
-        else:
-            out = self.norm(x + self.dropout(sublayer(x)))
-        return out
+        change = sublayer(self.norm(x) if self.is_pre else x)
+        if self.training:
+            change = self.dropout(change)
+        out: Tensor = x + change
+        return out if self.is_pre else self.norm(out)
 
 
 class Block(nn.Module):

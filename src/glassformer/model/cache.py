@@ -174,19 +174,27 @@ class KVCache:
         return self.branches
 
     def _sweep(self) -> None:
-        """Leaves out the tokens that no branch sees, unless they are few."""
+        """Leaves out the tokens that no branch of their text sees, unless they are few."""
         assert self.branches is not None
         is_seen = self.branches.any(1)  # [B, length]
+        if 4 * int(is_seen.sum(1).max()) <= 3 * self.length:
+            places = self._gather(is_seen)
+            self.branches = self.branches.gather(2, places[:, None].expand(-1, self.width, -1))
+
+    def _gather(self, is_seen: Tensor) -> Tensor:
+        """Keeps the tokens that are seen, bool [B, length], in their order; texts that see fewer keep others besides.
+
+        Returns:
+            Their places before, int64 [B, n], for the masks to follow.
+        """
         n_seen = int(is_seen.sum(1).max())
-        if 4 * n_seen > 3 * self.length:
-            return
         places = is_seen.int().argsort(dim=1, descending=True, stable=True)[:, :n_seen]
-        self.branches = self.branches.gather(2, places[:, None].expand(-1, self.width, -1))
         if self.key_positions is not None:
             self.key_positions = self.key_positions.expand(self.n_texts, -1).gather(1, places)
         for layer in self.layers:
             layer.keep(places)
         self.length = n_seen
+        return places
 
     def select(self, rows: Tensor) -> None:
         """Row i continues the old row rows[i]: rows may be dropped, repeated and reordered.
@@ -201,19 +209,25 @@ class KVCache:
             if seen is None:
                 seen = self.sources.new_ones(self.n_rows, self.length, dtype=torch.bool)
             seen = seen[rows]
-        if width == 1:
-            texts, self.key_mask, self.branches = rows // self.width, seen, None
-        else:
+        if width > 1:
             assert seen is not None
             self.key_mask, self.branches = None, seen.view(len(texts), width, self.length)
-        self._select_texts(texts)
+            self._select_texts(texts)
+        else:
+            self._separate(rows, seen)
 
     def separate(self) -> None:
         """Each branch becomes a text of its own, which may go on by any number of tokens."""
         if self.branches is not None:
-            texts = torch.arange(self.n_rows, device=self.sources.device) // self.width
-            self.key_mask, self.branches = self._seen(), None
-            self._select_texts(texts)
+            self._separate(torch.arange(self.n_rows, device=self.sources.device), self._seen())
+
+    def _separate(self, rows: Tensor, seen: Tensor | None) -> None:
+        """Row i becomes a text of its own that continues the old row rows[i] and sees seen[i]."""
+        texts, has_branches = rows // self.width, self.branches is not None
+        self.key_mask, self.branches = seen, None
+        self._select_texts(texts)
+        if has_branches and seen is not None:
+            self.key_mask = seen.gather(1, self._gather(seen))
 
     def _seen(self) -> Tensor | None:
         """What each row sees, [R, length]; None: all."""

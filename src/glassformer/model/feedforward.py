@@ -50,5 +50,7 @@ class FeedForward(nn.Module):
         inner = self.activation(self.w_1(x))
         if self.w_3 is not None:
             inner = inner * self.w_3(x)
-        out: Tensor = self.w_2(self.dropout(inner))
+        if self.training:
+            inner = self.dropout(inner)
+        out: Tensor = self.w_2(inner)
         return out

@@ -74,8 +74,9 @@ class SinusoidalPositions(nn.Module):
         table = self._table
         if len(table) < n_positions or table.dtype != dtype or table.device != positions.device:
             n_rows = len(table) if n_positions <= len(table) else max(n_positions, 2 * len(table), 128)
-            table = sinusoidal_table(n_rows, self.d_model, is_interleaved=self.is_interleaved)
-            self._table = table = table.to(positions.device, dtype)
+            with torch.inference_mode(False):  # the table is kept, and training may be the next to read it
+                table = sinusoidal_table(n_rows, self.d_model, is_interleaved=self.is_interleaved)
+                self._table = table = table.to(positions.device, dtype)
         return table[positions]
 
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError, GlassformerError
+from glassformer.model.attention import Attention
+from glassformer.model.block import Block
 from glassformer.model.heads import OutputProjection
 from glassformer.model.transformer import Model
 
@@ -61,11 +63,12 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         largest = x.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
-        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
             x / largest, 1 / _ACTIVATION_MAX, _ZERO_POINT, self.packed
         )
-        y.mul_(largest if self.scale == 1.0 else largest * self.scale)
-        return y if self.bias is None else y.add_(self.bias)
+        if self.scale != 1.0:
+            largest *= self.scale
+        return y.mul_(largest) if self.bias is None else torch.addcmul(self.bias, y, largest, out=y)
 
 
 def with_precision(model: M, precision: Precision) -> M:
@@ -91,12 +94,27 @@ def with_precision(model: M, precision: Precision) -> M:
     shared = {id(parameter): parameter for parameter in model.parameters()}  # deepcopy takes these as copied already
     other = copy.deepcopy(model, shared)
     for parent in list(other.modules()):
+        if isinstance(parent, Block):
+            _stack(parent.self_attention)
+    for parent in list(other.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
                 setattr(parent, name, Int8Linear(child.weight, child.bias))
             elif isinstance(child, OutputProjection):
                 setattr(parent, name, Int8Linear(child.weight, child.bias, scale=child.scale))
     return other
+
+
+def _stack(attention: Attention) -> None:
+    """W_Q, W_K and W_V of a self-attention as one matrix."""
+    parts = [attention.w_q, attention.w_k, attention.w_v]
+    weight = torch.cat([part.weight.detach() for part in parts])
+    stacked = nn.Linear(weight.shape[1], weight.shape[0], bias=attention.w_q.bias is not None, device="meta")
+    stacked.weight = nn.Parameter(weight, requires_grad=False)
+    if attention.w_q.bias is not None:
+        stacked.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]), requires_grad=False)
+    attention.w_qkv = stacked
+    del attention.w_q, attention.w_k, attention.w_v
 
 
 def _check_int8(weight: Tensor) -> None:

@@ -46,7 +46,7 @@ class _Text:
 class TextBatch:
     """A search that goes on while texts come and leave."""
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def __init__(self, task: Translator | TextGenerator, items: Mapping[int, Item]) -> None:
         self._task = task
         self._texts = {number: _Text(item, TextStream(item.stop)) for number, item in items.items()}
@@ -69,7 +69,7 @@ class TextBatch:
     def is_done(self) -> bool:
         return self._search.is_done
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(self, is_wanted: Callable[[int], bool]) -> list[tuple[int, Event]]:
         search = self._search
         search.drop(lambda number: is_wanted(number) and number in self._texts)
