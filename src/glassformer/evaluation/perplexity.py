@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from glassformer.data.batches import tokens_together
 from glassformer.errors import UserError
 from glassformer.model import DecoderOnly
 
@@ -143,7 +144,7 @@ def next_token_log_probs(
     *,
     context: int | None = None,
     stride: int | None = None,
-    batch_tokens: int = 8192,
+    batch_tokens: int | None = None,
 ) -> list[list[float]]:
     """log p(x_t | x_<t) in nats of every token but the first of each text; no text's numbers depend on the others.
 
@@ -152,7 +153,7 @@ def next_token_log_probs(
         texts: Ids of each text, its begin and end included where they belong to it.
         context: Most tokens read at once; unset: the model's max_positions, or the whole text.
         stride: See `windows`; unset: half of the context.
-        batch_tokens: Tokens read together, pads included; a window of more is read alone.
+        batch_tokens: Tokens read together, pads included; a window of more is read alone. Unset: `tokens_together`.
 
     Raises:
         UserError: The stride is not in [1, context], or the context is not in [1, max_positions].
@@ -166,6 +167,7 @@ def next_token_log_probs(
         if len(text) > 1
         for window in windows(len(text) - 1, context, stride or max(1, (context or 2) // 2))
     ]
+    batch_tokens = batch_tokens or tokens_together(model.decoder.embedding.tokens.weight.device)
     todo.sort(key=lambda item: item[1].end - item[1].start, reverse=True)
     while todo:
         width = todo[0][1].end - todo[0][1].start

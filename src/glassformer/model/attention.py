@@ -200,11 +200,12 @@ class Attention(nn.Module):
         phases: tuple[Tensor, Tensor] | None = None,
         cache: LayerCache | CrossCache | None = None,
     ) -> Tensor:
-        if memory is None and not isinstance(cache, CrossCache):
-            q, k, v = self.queries_keys_values(x)
+        if isinstance(cache, CrossCache):
+            q, k, v = self.split(self.w_q(x)), cache.k, cache.v
+        elif memory is not None:
+            q, (k, v) = self.split(self.w_q(x)), self.keys_values(memory)  # [B, H, T, K], [B, G, S, K]
         else:
-            q = self.split(self.w_q(x))  # [B, H, T, K]
-            k, v = (cache.k, cache.v) if isinstance(cache, CrossCache) else self.keys_values(memory)  # [B, G, S, K]
+            q, k, v = self.queries_keys_values(x)
         if phases is not None:
             q, k = (rotate(y, phases, is_interleaved=self.is_rotary_interleaved) for y in (q, k))
         if isinstance(cache, LayerCache):

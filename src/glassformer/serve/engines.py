@@ -19,7 +19,7 @@ from glassformer.tasks.embedder import Embedder, embed_ids
 from glassformer.tasks.generator import TextGenerator
 from glassformer.tasks.labeller import Labeller
 from glassformer.tasks.translator import Translator
-from glassformer.tasks.votes import BATCH_TOKENS, votes
+from glassformer.tasks.votes import votes
 
 __all__ = ["EmbeddingEngine", "TextEngine", "VotesEngine"]
 
@@ -124,7 +124,7 @@ class VotesEngine:
         self._task = task
 
     def begin(self, items: Mapping[int, Item]) -> OneStep:
-        return OneStep(lambda rows: votes(self._task.model, rows, batch_tokens=BATCH_TOKENS), items)
+        return OneStep(lambda rows: votes(self._task.model, rows), items)
 
 
 class OneStep:

@@ -20,7 +20,7 @@ from glassformer.tasks.label_task import LabelTask
 from glassformer.tasks.run_folder import TrainingRequest
 from glassformer.tasks.task import Tokenizers
 from glassformer.tasks.validation import in_time, shuffled, spread
-from glassformer.tasks.votes import BATCH_TOKENS, Votes, votes
+from glassformer.tasks.votes import Votes, votes
 from glassformer.text.label_set import LabelSet
 from glassformer.text.labelled import LabelledText, TextReader
 from glassformer.text.split import Source
@@ -90,7 +90,7 @@ class ClassificationTask(LabelTask[LabelledText]):
         rows: list[int] = []
         found: list[Votes] = []
         for part in in_time(shuffled(len(store)), CHUNK_ROWS, time_s):
-            found += votes(model, [store.src(i) for i in part], batch_tokens=BATCH_TOKENS)
+            found += votes(model, [store.src(i) for i in part])
             rows += part
         figures, details = measured(found, store, rows, self.labels, is_multi_label=config.task.is_multi_label)
         return figures | {"rows_measured": len(rows), "rows": len(store)} | details
@@ -129,7 +129,7 @@ class ClassificationValidator:
     def __call__(self, model: nn.Module) -> dict[str, float]:
         assert isinstance(model, EncoderOnly)
         is_multi_label = self.config.task.is_multi_label
-        found = votes(model, [self.store.src(i) for i in self.rows], batch_tokens=BATCH_TOKENS)
+        found = votes(model, [self.store.src(i) for i in self.rows])
         for i, logits in list(zip(self.rows, found, strict=True))[: self.config.validation.samples]:
             said, right = _chosen(logits, is_multi_label=is_multi_label), self.store.tgt(i).tolist()
             text = self.tokenizer.decode(self.store.src(i).tolist())

@@ -12,7 +12,7 @@ from glassformer.data.labelled import joined, room_for
 from glassformer.errors import ConfigError, DataError
 from glassformer.model import EncoderOnly
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
-from glassformer.tasks.votes import BATCH_TOKENS, Votes, log_softmax, votes, voting_model
+from glassformer.tasks.votes import Votes, log_softmax, votes, voting_model
 from glassformer.text.label_set import LabelSet
 from glassformer.text.tokenizer import Tokenizer
 
@@ -79,7 +79,7 @@ class Classifier:
         return cls(model, folder.tokenizer, labels, is_multi_label=is_multi_label, max_tokens=limit)
 
     def classify(
-        self, texts: Sequence[Text], *, threshold: float = 0.5, batch_tokens: int = BATCH_TOKENS
+        self, texts: Sequence[Text], *, threshold: float = 0.5, batch_tokens: int | None = None
     ) -> list[Classification]:
         """What the model says of each text, in their order.
 

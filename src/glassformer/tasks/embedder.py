@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from glassformer.data.batches import tokens_together
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.model import EncoderOnly
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Embedder", "embed_ids"]
 
-BATCH_TOKENS = 4096  # tokens read together, pads included
 
 Vectors = NDArray[np.float32]
 
@@ -62,7 +62,7 @@ class Embedder:
         texts: Sequence[str],
         *,
         width: int | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         on_cut: Callable[[int], None] | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> Vectors:
@@ -72,7 +72,7 @@ class Embedder:
             texts: Any number of texts.
             width: Keep the first features only, brought to length 1 again where the model normalises. Good for models
                 trained with task.min_width.
-            batch_tokens: Tokens read together; changes speed and memory only.
+            batch_tokens: Tokens read together; changes speed and memory only. Unset: `tokens_together`.
             on_cut: Called with the number, from 0, of each text that is longer than max_tokens.
             on_progress: Called with the number of texts done so far.
 
@@ -123,12 +123,13 @@ def embed_ids(
     model: EncoderOnly,
     ids: Sequence[Sequence[int]],
     *,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Vectors:
     """The vectors [n, D] of framed ids; texts of like length are read together, each at its own place in the result."""
     device = model.encoder.embedding.tokens.weight.device
     out: Vectors = np.zeros((len(ids), model.config.d_model), dtype=np.float32)
+    batch_tokens = batch_tokens or tokens_together(device)
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     n_done = 0
     while n_done < len(order):

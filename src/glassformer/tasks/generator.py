@@ -153,7 +153,7 @@ class TextGenerator:
         with_eos: bool = True,
         context: int | None = None,
         stride: int | None = None,
-        batch_tokens: int = 8192,
+        batch_tokens: int | None = None,
     ) -> list[TextScore]:
         """Log-probability of each text, token by token. Merge the meters for the figures of a corpus.
 
@@ -163,7 +163,7 @@ class TextGenerator:
             context: Most tokens read at once; unset: `max_positions`, or the whole text. Longer texts are read in
                 windows that overlap, and every token is counted once.
             stride: Tokens by which a window moves on; unset: half of the context.
-            batch_tokens: Tokens read together, pads included.
+            batch_tokens: Tokens read together, pads included; unset: `tokens_together`.
         """
         use_bos = self.model.config.use_bos
         rows = [self.tokenizer.encode(text, add_bos=use_bos, add_eos=with_eos) for text in _checked(texts)]

@@ -14,7 +14,7 @@ import numpy as np
 from glassformer.data.labelled import room_for, windows, word_pieces
 from glassformer.model import EncoderOnly
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
-from glassformer.tasks.votes import BATCH_TOKENS, Votes, log_softmax, votes, voting_model
+from glassformer.tasks.votes import Votes, log_softmax, votes, voting_model
 from glassformer.text.label_set import LabelSet
 from glassformer.text.tags import allowed_steps, entities, viterbi
 from glassformer.text.tokenizer import Tokenizer
@@ -133,7 +133,7 @@ class Labeller:
         texts: Sequence[str | Sequence[str]],
         *,
         is_constrained: bool = False,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
     ) -> list[Labelling]:
         """What the model says of each text, in their order.
 

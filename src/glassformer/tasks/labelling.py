@@ -20,7 +20,7 @@ from glassformer.tasks.label_task import LabelTask
 from glassformer.tasks.run_folder import TrainingRequest
 from glassformer.tasks.task import Tokenizers
 from glassformer.tasks.validation import in_time, shuffled, spread
-from glassformer.tasks.votes import BATCH_TOKENS, Votes, votes
+from glassformer.tasks.votes import Votes, votes
 from glassformer.text.label_set import LabelSet
 from glassformer.text.labelled import LabelledWords, WordReader
 from glassformer.text.split import Source
@@ -167,7 +167,7 @@ def whole_sentences(store: TokenStore) -> list[list[int]]:
 def sentence_votes(model: EncoderOnly, store: TokenStore, sentences: Sequence[Sequence[int]]) -> list[Votes]:
     """The logits [T, L] of the T words of each sentence, at the first piece of each word."""
     rows = [i for sentence in sentences for i in sentence]
-    found = votes(model, [store.src(i) for i in rows], batch_tokens=BATCH_TOKENS)
+    found = votes(model, [store.src(i) for i in rows])
     words = iter([logits[store.tgt(i) > 0] for i, logits in zip(rows, found, strict=True)])
     return [np.concatenate([next(words) for _ in sentence]) for sentence in sentences]
 

@@ -9,21 +9,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from glassformer.data.batches import tokens_together
 from glassformer.data.label_batches import Framing
 from glassformer.errors import CheckpointError
 from glassformer.model import EncoderOnly
 from glassformer.tasks.model_folder import ModelFolder
 from glassformer.text.label_set import LabelSet
 
-__all__ = ["BATCH_TOKENS", "log_softmax", "votes", "voting_model"]
-
-BATCH_TOKENS = 4096  # tokens read together, pads included
+__all__ = ["log_softmax", "votes", "voting_model"]
 
 Votes = NDArray[np.float64]
 
 
 @torch.inference_mode()
-def votes(model: EncoderOnly, rows: Sequence[Sequence[int] | NDArray[Any]], *, batch_tokens: int) -> list[Votes]:
+def votes(
+    model: EncoderOnly, rows: Sequence[Sequence[int] | NDArray[Any]], *, batch_tokens: int | None = None
+) -> list[Votes]:
     """The logits of each row: [L] (head `classify`), or [T, L] for its T ids (head `label`).
 
     Rows of like length are read together; a row's logits do not depend on the others (float32: within 1e-5).
@@ -31,10 +32,11 @@ def votes(model: EncoderOnly, rows: Sequence[Sequence[int] | NDArray[Any]], *, b
     Args:
         model: In eval mode, with a head.
         rows: Ids without begin and end tokens, as a store of labels holds them.
-        batch_tokens: Tokens read together; changes speed and memory only.
+        batch_tokens: Tokens read together; changes speed and memory only. Unset: `tokens_together`.
     """
     framing = Framing(model.config)
     device = model.encoder.embedding.tokens.weight.device
+    batch_tokens = batch_tokens or tokens_together(device)
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     found: list[Votes] = [np.zeros(0)] * len(rows)
     start = 0
