@@ -168,7 +168,7 @@ class KVCache:
             self._sweep()
         if self.layers[0].room < self.width:
             for layer in self.layers:
-                layer.grow(max(self.length, self.width))
+                layer.grow(max(self.length // 2, self.width))
         own = torch.eye(self.width, dtype=torch.bool, device=self.branches.device).expand(self.n_texts, -1, -1)
         self.branches = torch.cat([self.branches, own], dim=2)
         return self.branches
