@@ -134,6 +134,17 @@ def test_embed_writes_line_for_line(data: Path, model: Path, tmp_path: Path, cal
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "b.jsonl"]
 
 
+def test_embed_in_fewer_bits_is_near(data: Path, model: Path, tmp_path: Path, call: Call) -> None:
+    vectors = {}
+    for precision in ("float32", "bf16", "int8"):
+        out = tmp_path / f"{precision}.npy"
+        assert call("embed", model, data / "lines.txt", "--output", out, "--precision", precision)[0] == 0
+        vectors[precision] = np.load(out)
+    cosines = {name: (found * vectors["float32"]).sum(1).min() for name, found in vectors.items()}
+    assert 0.99 < cosines["bf16"] < 1 - 1e-7
+    assert 0.95 < cosines["int8"] < 1 - 1e-7
+
+
 def test_embed_of_nothing_is_an_array_of_no_rows(model: Path, tmp_path: Path, call: Call) -> None:
     assert call("embed", model, "--output", tmp_path / "a.npy")[0] == 0
     assert np.load(tmp_path / "a.npy").shape == (0, 16)

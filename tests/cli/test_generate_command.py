@@ -51,6 +51,18 @@ def lines(result: Result) -> list[str]:
     return result.output.split("\n")[:-1]
 
 
+def test_int8_reads_other_weights_than_float32(folder: Path) -> None:
+    def log_probs(precision: str) -> list[float]:
+        (row,) = lines(
+            run("generate", folder, "the", "--beam", 1, "--max-new-tokens", 1, "--json", "--precision", precision)
+        )
+        return [float(x) for x in json.loads(row)["logprobs"]]
+
+    exact, rounded = log_probs("float32"), log_probs("int8")
+    assert rounded == log_probs("int8") != exact
+    assert rounded == pytest.approx(exact, abs=0.3)
+
+
 def test_a_prompt_is_streamed_and_the_seed_decides(folder: Path) -> None:
     first, again, other = (run("generate", folder, "the", "--seed", s, "--max-new-tokens", 9) for s in (1, 1, 2))
     assert lines(first) == lines(again) != lines(other)

@@ -44,6 +44,14 @@ COMMANDS = {
 }
 
 
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(["float32", "bf16", "int8"]),
+    default="float32",
+    help="What the model computes in; int8: its weights, for x86 CPUs.",
+)
+
+
 @contextmanager
 def first_import() -> Iterator[None]:
     """Imports without garbage collection: what they make stays, and a seventh of their time is saved."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from glassformer.cli import precision_option
 from glassformer.errors import UserError
 
 CHUNK_LINES = 1000  # lines read, embedded and written together
@@ -26,8 +27,11 @@ CHUNK_LINES = 1000  # lines read, embedded and written together
     help="Write here: .npy for an array [lines, features] of float32, .jsonl for JSON lines.",
 )
 @click.option("--width", type=int, metavar="N", help="Keep the first N features (see task.min_width).")
+@precision_option
 @click.option("--encoding", default=None, metavar="NAME", help="Character encoding of the input (utf-8).")
-def command(model: str, source: str, output: Path | None, width: int | None, encoding: str | None) -> None:
+def command(
+    model: str, source: str, output: Path | None, width: int | None, precision: Any, encoding: str | None
+) -> None:
     """Embed each line of FILE (standard input when left out) with the model in the folder MODEL.
 
     Line n of the output belongs to line n of the input, blank lines too. Without --output, JSON lines with text and
@@ -37,7 +41,7 @@ def command(model: str, source: str, output: Path | None, width: int | None, enc
         raise UserError(f"--output {output} ends in {output.suffix or 'nothing'}.", ".npy or .jsonl was expected.")
     from glassformer.tasks.embedder import Embedder
 
-    embedder = Embedder.load(model)
+    embedder = Embedder.load(model, precision=precision)
     cut: list[int] = []
     with _writer(output, width or embedder.width) as write:
         first = 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from glassformer.cli import precision_option
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times.")
 @click.option("--json", "is_json", is_flag=True, help="A JSON object a line: text, ids, logprobs, finish_reason.")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting of generation.json.")
+@precision_option
 @click.option("--encoding", default=None, metavar="NAME", help="Character encoding of the input (utf-8).")
 def command(
     model: str,
@@ -44,6 +46,7 @@ def command(
     stop: tuple[str, ...],
     is_json: bool,
     sets: tuple[str, ...],
+    precision: Any,
     encoding: str | None,
     **options: float | None,
 ) -> None:
@@ -57,7 +60,7 @@ def command(
 
     if prompts and source:
         raise UserError("Both PROMPT and --input were given.", "One of them was expected.", "Leave one out.")
-    generator = TextGenerator.load(model)
+    generator = TextGenerator.load(model, precision=precision)
     generation = _generation(generator.generation, sets, seed, beam, n_best, options)
     is_streamed = len(prompts) == 1 and not is_json and generation.n_best == 1 and output is None
     if is_streamed and (generation.do_sample or generation.beam_size == 1):

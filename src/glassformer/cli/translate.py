@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from glassformer.cli import first_import
+from glassformer.cli import first_import, precision_option
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,12 +35,7 @@ CHUNK_LINES = 1000  # lines read, translated and written together
 )
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting of generation.json.")
 @click.option("--encoding", default=None, metavar="NAME", help="Character encoding of the input (utf-8).")
-@click.option(
-    "--precision",
-    type=click.Choice(["float32", "bf16", "int8"]),
-    default="float32",
-    help="What the model computes in; int8: its weights, for x86 CPUs.",
-)
+@precision_option
 @click.option("--strict", is_flag=True, help="Refuse a text longer than the model takes instead of splitting it.")
 @click.option("--server", envvar="GLASSFORMER_SERVER", metavar="URL", help="Ask a running server for its model MODEL.")
 @click.option("--key", envvar="GLASSFORMER_KEY", metavar="KEY", help="Key for the server; better as GLASSFORMER_KEY.")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from glassformer.data.batches import tokens_together
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.model import EncoderOnly
+from glassformer.model.quantized import Precision
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.text.tokenizer import Tokenizer
 
@@ -41,9 +42,9 @@ class Embedder:
         self.width = model.config.d_model
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path, *, precision: Precision = "float32") -> Self:
         """Loads a model folder, trained here or imported; see `load_model_folder` for the errors."""
-        return cls.of(load_model_folder(path))
+        return cls.of(load_model_folder(path, precision=precision))
 
     @classmethod
     def of(cls, folder: ModelFolder) -> Self:

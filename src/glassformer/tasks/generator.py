@@ -17,6 +17,7 @@ from glassformer.generation.hypothesis import Hypothesis, LengthPenalty
 from glassformer.generation.search import generate, generate_steps
 from glassformer.generation.streaming import StopStrings
 from glassformer.model import DecoderOnly
+from glassformer.model.quantized import Precision
 from glassformer.tasks.completion import Completion, CompletionStream
 from glassformer.tasks.decoding import ModelDecoding, seed_of
 from glassformer.tasks.model_folder import load_model_folder
@@ -59,9 +60,9 @@ class TextGenerator:
         self.forbidden_ids = [*tokenizer.never_made, *unused]
 
     @classmethod
-    def load(cls, path: str | Path) -> TextGenerator:
+    def load(cls, path: str | Path, *, precision: Precision = "float32") -> TextGenerator:
         """Loads a model folder; see `load_model_folder` for the errors."""
-        folder = load_model_folder(path)
+        folder = load_model_folder(path, precision=precision)
         if not isinstance(folder.model, DecoderOnly):
             raise CheckpointError(
                 f"{path} holds a model of the family {folder.config.model.family}.",

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from glassformer.config import Config
 from glassformer.errors import CheckpointError, TokenizerError
 from glassformer.model import Model, build_model
+from glassformer.model.quantized import Precision, with_precision
 from glassformer.resolve import config_from_dict, config_to_dict
 from glassformer.tasks.probe import PROBE
 from glassformer.text.imported import load_tokenizer
@@ -85,8 +86,8 @@ def load_config(path: Path) -> Config:
     return config_from_dict(saved, f"{path / CONFIG} and {GENERATION}")
 
 
-def load_model_folder(path: str | Path) -> ModelFolder:
-    """Loads a folder that `save_model_folder` wrote.
+def load_model_folder(path: str | Path, *, precision: Precision = "float32") -> ModelFolder:
+    """Loads a folder that `save_model_folder` wrote; see `with_precision` for the precision and its errors.
 
     Raises:
         CheckpointError: The folder or one of its files is missing, damaged, or does not fit the others.
@@ -104,7 +105,8 @@ def load_model_folder(path: str | Path) -> ModelFolder:
     load_state(model, load_tensors(path / WEIGHTS), str(path / WEIGHTS))
     metrics = _read_json(path / METRICS) if (path / METRICS).exists() else {}
     labels = None if config.model.head == "none" else _labels(path / LABELS, config.model.n_labels)
-    return ModelFolder(path, config, model.eval(), tokenizer, src_tokenizer, metrics, labels)
+    model = with_precision(model.eval(), precision)
+    return ModelFolder(path, config, model, tokenizer, src_tokenizer, metrics, labels)
 
 
 class _Undrawn(TorchFunctionMode):

@@ -16,7 +16,7 @@ from glassformer.generation.decoding import Decoding
 from glassformer.generation.hypothesis import Hypothesis
 from glassformer.generation.search import generate
 from glassformer.model import EncoderDecoder, attention_maps
-from glassformer.model.quantized import Precision, with_precision
+from glassformer.model.quantized import Precision
 from glassformer.tasks.decoding import ModelDecoding, seed_of
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.tasks.segments import as_one_line, split_long
@@ -94,10 +94,8 @@ class Translator:
 
     @classmethod
     def load(cls, path: str | Path, *, precision: Precision = "float32") -> Self:
-        """Loads a model folder; see `load_model_folder` and `with_precision` for the errors."""
-        translator = cls.of(load_model_folder(path))
-        translator.model = with_precision(translator.model, precision)
-        return translator
+        """Loads a model folder; see `load_model_folder` for the errors."""
+        return cls.of(load_model_folder(path, precision=precision))
 
     @classmethod
     def of(cls, folder: ModelFolder) -> Self:
