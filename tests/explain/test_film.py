@@ -134,6 +134,8 @@ def test_the_command_writes_a_page_that_needs_nothing_else(trained_folder: Path,
     assert max(map(len, result.stdout.splitlines())) <= 80 and "\0" not in result.stdout
     text, page = target.read_text(encoding="utf-8"), Page()
     page.feed(text)
+    piped = CliRunner().invoke(cli, ["film", str(trained_folder / "runs" / "demo"), "--html", "-"])
+    assert piped.stdout == text and SENTENCE in piped.stderr
     assert page.open == [] and all(source.startswith("data:") for source in page.loads)
     assert len(page.ids) == len(set(page.ids))
     assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)

@@ -174,3 +174,7 @@ def test_the_command_is_a_gate(
         rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
         assert rows["as it was saved"]["is_passed"] != is_damaged
     assert W_Q.split(".")[0] in page.read_text(encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["glassformer", *arguments[:-1], "-"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--json and --html - both want standard output" in capsys.readouterr().err

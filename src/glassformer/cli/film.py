@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from glassformer.cli import STDOUT, write_file
+
 
 @click.command("film")
 @click.argument("run", metavar="RUN")
@@ -35,8 +37,7 @@ def command(run: str, html: Path | None) -> None:
     for frame in film.frames:
         loss, bleu = ("" if figure is None else f"{figure:.2f}" for figure in (frame.loss, frame.bleu))
         table.add_row(str(frame.update), loss, bleu, Text(frame.output))
-    console = Console(highlight=False, width=None if Console().is_terminal else 80)
+    is_piped = html == STDOUT
+    console = Console(highlight=False, width=None if Console().is_terminal else 80, stderr=is_piped)
     console.print(table)
-    page = html or Path(run) / "film.html"
-    page.write_text(film.to_html(), encoding="utf-8")
-    click.echo(f"Page: {page}", err=True)
+    write_file(html or Path(run) / "film.html", film.to_html(), "Page")

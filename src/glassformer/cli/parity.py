@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from glassformer.cli import STDOUT, write_file
+from glassformer.errors import UserError
+
 if TYPE_CHECKING:
     from glassformer.interop.parity import ParityRow
 
@@ -27,7 +30,12 @@ if TYPE_CHECKING:
 @click.option("--exports/--no-exports", default=True, help="Export to each engine that is installed, and compare.")
 @click.option("--compile/--no-compile", "use_compile", default=True, help="Also through torch.compile (a minute).")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as a page, too.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the table as a page, too; - is standard output.",
+)
 def command(
     model: Path,
     data: tuple[str, ...],
@@ -43,6 +51,8 @@ def command(
     DATA are texts as for `train`; with targets, the difference in BLEU is shown too. Left out, built-in sentences
     are used. Exits with 1 when a way leaves its bound: a gate for your own CI.
     """
+    if as_json and html == STDOUT:
+        raise UserError("--json and --html - both want standard output.", "One of them can have it.", "Name a file.")
     from glassformer.interop.parity_run import run_parity
 
     found = run_parity(
@@ -74,11 +84,11 @@ def _print_table(rows: list[ParityRow], name: str, *, is_shown: bool, html: Path
         last = "ok" if row.is_passed else f"[bold red]leaves its bound at {row.first_step}[/]"
         table.add_row(*_cells(row), f"{last}; {row.note}" if row.note else last)
     if is_shown:
-        Console().print(table)
+        Console(stderr=html == STDOUT).print(table)
     if html is not None:
         recorder = Console(record=True, width=160, file=io.StringIO())
         recorder.print(table)
-        html.write_text(recorder.export_html(), encoding="utf-8")
+        write_file(html, recorder.export_html(), "Page")
 
 
 def _cells(row: ParityRow) -> list[str]:
