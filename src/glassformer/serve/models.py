@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from glassformer.serve.batcher import Batcher
 from glassformer.serve.engines import EmbeddingEngine, TextEngine, VotesEngine
 from glassformer.serve.items import Engine, Item, Job
 from glassformer.serve.metrics import Metrics, ModelWatcher
+from glassformer.serve.threads import off_loop
 from glassformer.tasks.classifier import Classifier
 from glassformer.tasks.decoding import seed_of
 from glassformer.tasks.embedder import Embedder
@@ -177,7 +177,7 @@ class Models:
         saved = model.task.generation
         beam_size = 1 if saved.do_sample else max(saved.beam_size, n_best)
         settings = replace(saved, n_best=1 if saved.do_sample else n_best, beam_size=beam_size)
-        plan = await asyncio.to_thread(Plan, model.task, texts, settings)
+        plan = await off_loop(texts, Plan, model.task, texts, settings)
         with model.submit(plan.items) as job:
             results = await job.results()
         self.count(model, plan.items, sum(len(best.ids) for best, *_ in results))
