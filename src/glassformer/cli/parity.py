@@ -75,20 +75,36 @@ def _print_table(rows: list[ParityRow], name: str, *, is_shown: bool, html: Path
     import io
 
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=f"Ways to run {name}, against the equations in float64")
-    for heading in ("way", "largest difference", "relative", "bound", "same output", "BLEU", "tokens/s", ""):
-        table.add_column(heading, justify="left" if heading in ("way", "") else "right")
-    for row in rows:
-        last = "ok" if row.is_passed else f"[bold red]leaves its bound at {row.first_step}[/]"
-        table.add_row(*_cells(row), f"{last}; {row.note}" if row.note else last)
     if is_shown:
-        Console(stderr=html == STDOUT).print(table)
+        console = Console(stderr=html == STDOUT, highlight=False)
+        console.print(*_table(rows, name), sep="\n")
     if html is not None:
-        recorder = Console(record=True, width=160, file=io.StringIO())
-        recorder.print(table)
+        recorder = Console(record=True, width=100, file=io.StringIO(), highlight=False)
+        recorder.print(*_table(rows, name), sep="\n")
         write_file(html, recorder.export_html(), "Page")
+
+
+def _table(rows: list[ParityRow], name: str) -> list[Any]:
+    """The table, which fits 80 columns, and below it what there is to say about its rows."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=f"Ways to run {name}, against the equations in float64",
+        box=None,
+        padding=(0, 1, 0, 0),
+        title_justify="left",
+    )
+    for heading in ("way", "largest\ndifference", "relative", "bound", "same\noutput", "BLEU", "tokens/s", ""):
+        table.add_column(heading, justify="left" if heading in ("way", "") else "right", vertical="bottom")
+    notes = list(dict.fromkeys(row.note for row in rows if row.note))
+    for row in rows:
+        state = Text("ok") if row.is_passed else Text("LEFT", style="bold red")
+        mark = f" ({notes.index(row.note) + 1})" if row.note else ""
+        table.add_row(*_cells(row), state + mark)
+    failed = [Text(f"{row.name} leaves its bound at {row.first_step}.", "red") for row in rows if not row.is_passed]
+    return [table, *failed, *(Text(f"({number}) {note}") for number, note in enumerate(notes, 1))]
 
 
 def _cells(row: ParityRow) -> list[str]:
@@ -97,7 +113,7 @@ def _cells(row: ParityRow) -> list[str]:
 
     return [
         row.name,
-        shown(row.max_difference, ".2e"),
+        shown(row.max_difference, ".1e"),
         shown(row.relative_difference, ".1e"),
         shown(row.bound, ".1e"),
         shown(row.same_outputs, ".1%"),

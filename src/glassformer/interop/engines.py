@@ -109,6 +109,7 @@ class HuggingFaceEngine:
     def __init__(self, export: Path, folder: ModelFolder) -> None:
         import transformers
 
+        transformers.utils.logging.disable_progress_bar()
         kinds = {
             "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
             "decoder-only": transformers.AutoModelForCausalLM,
