@@ -18,7 +18,9 @@ from click.testing import CliRunner
 from glassformer.cli.serve import command
 from glassformer.config import ServeConfig, field_comments
 from glassformer.errors import UserError
+from glassformer.model.quantized import Int8Linear
 from glassformer.serve.models import names_of
+from glassformer.serve.service import Service
 from serve.serving import free_port, wait_ready
 from tasks.small_models import save_folder
 
@@ -65,6 +67,18 @@ def test_every_setting_is_a_flag_with_its_comment() -> None:
     for name, comment in field_comments(ServeConfig).items():
         assert f"--{name.replace('_', '-')}" in help_text
         assert " ".join(comment.split()) in help_text, name
+
+
+def test_models_are_loaded_in_the_precision_asked_for(tmp_path: Path) -> None:
+    service = Service(ServeConfig(precision="int8"))
+    service.models.load({"demo": save_folder(tmp_path / "demo")})
+    try:
+        (served,) = service.models.all.values()
+        assert any(isinstance(module, Int8Linear) for module in served.task.model.modules())
+    finally:
+        service.close()
+    wrong = CliRunner().invoke(command, [str(tmp_path / "demo"), "--precision", "int4"])
+    assert wrong.exit_code == 2 and "'float32', 'bf16', 'int8'" in wrong.output
 
 
 def test_names_of_models(tmp_path: Path) -> None:

@@ -19,10 +19,14 @@ def settings(function: Callable[..., None]) -> Callable[..., None]:
     for field in reversed(dataclasses.fields(ServeConfig)):
         hint = hints[field.name]
         is_list = typing.get_origin(hint) is tuple
-        kind = next(kind for kind in (int, float, str) if is_list or hint is kind or kind in typing.get_args(hint))
+        kind: Any = str
+        if typing.get_origin(hint) is typing.Literal:
+            kind = click.Choice(typing.get_args(hint))
+        elif not is_list:
+            kind = next(kind for kind in (int, float, str) if hint is kind or kind in typing.get_args(hint))
         function = click.option(
             f"--{field.name.replace('_', '-')}",
-            type=str if is_list else kind,
+            type=kind,
             envvar=f"GLASSFORMER_{field.name.upper()}",
             help=f"{field_comments(ServeConfig)[field.name]}{_default(field.default)}",
             metavar="A,B" if is_list else None,

@@ -104,7 +104,7 @@ class Models:
         n_sharing = len(folders) * max(1, self._config.workers)
         n_threads = self._config.threads or max(1, torch.get_num_threads() // n_sharing)
         for name, path in folders.items():
-            folder = load_model_folder(path)
+            folder = load_model_folder(path, precision=self._config.precision)
             self.add(name, task_of(folder), direction=direction_of(folder), path=path, n_threads=n_threads)
 
     def add(
