@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from glassformer.errors import LengthError
+from glassformer.model.cache import MAX_WIDTH
 from helpers import (
     VARIANTS,
     assert_close,
@@ -185,3 +186,20 @@ def test_branches_of_a_text_are_as_texts_of_their_own(family: str, side: str, ch
         chunk = random_ids(3, 2, seed=99)
         wanted = run(model, sources[left], torch.cat([ids[left], chunk], dim=1))[:, -2:]
         assert_close(model.decode_step(chunk, cache), wanted, ATOL, REASON)
+
+
+def test_many_branches_are_texts_of_their_own_and_no_rows_are_none() -> None:
+    model = decoder_only()
+    ids = random_ids(2, 5)
+    with torch.no_grad():
+        for width, kept in ((MAX_WIDTH, MAX_WIDTH), (MAX_WIDTH + 1, 1)):
+            cache = model.new_cache(2, 9)
+            model.decode_step(ids, cache)
+            index = torch.arange(2).repeat_interleave(width)
+            cache.select(index)
+            assert (cache.width, cache.n_rows) == (kept, 2 * width)
+            token = random_ids(2 * width, 1, seed=width)
+            wanted = run(model, ids, torch.cat([ids[index], token], dim=1))[:, -1:]
+            assert_close(model.decode_step(token, cache), wanted, ATOL, REASON)
+        cache.select(torch.empty(0, dtype=torch.int64))
+        assert cache.n_rows == 0

@@ -88,3 +88,12 @@ def test_what_cannot_be_is_refused() -> None:
         with_precision(encoder_decoder(), "int4")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="float64"):
         with_precision(encoder_decoder().double(), "int8")
+
+
+@has_kernel
+def test_a_model_in_int8_stays_what_it_is() -> None:
+    model = with_precision(encoder_decoder(), "int8")
+    assert with_precision(model, "int8") is model
+    for other in ("float32", "bf16"):
+        with pytest.raises(ConfigError, match=f"precision={other} for a model in int8"):
+            with_precision(model, other)  # type: ignore[arg-type]

@@ -12,6 +12,8 @@ from glassformer.errors import LengthError
 
 __all__ = ["CrossCache", "KVCache", "LayerCache"]
 
+MAX_WIDTH = 16  # with more branches, attention to the keys of the others costs more than a copy of their own
+
 
 class LayerCache:
     """Keys and values of one self-attention, in memory laid out once: two of [B, G, S_max, K]."""
@@ -199,11 +201,13 @@ class KVCache:
     def select(self, rows: Tensor) -> None:
         """Row i continues the old row rows[i]: rows may be dropped, repeated and reordered.
 
-        When every text has equally many of the rows, one after the other, they are branches of it. Else each row
-        becomes a text of its own.
+        When every text has equally many of the rows, one after the other and not too many, they are branches of it.
+        Else each row becomes a text of its own.
         """
         texts, counts = torch.unique_consecutive(rows // self.width, return_counts=True)
-        width = int(counts[0]) if bool((counts == counts[0]).all()) else 1
+        width = len(rows) // max(1, len(texts))
+        if width > MAX_WIDTH or not bool((counts == width).all()):
+            width = 1
         seen = self._seen()
         if seen is not None or width > 1:
             if seen is None:
@@ -253,17 +257,19 @@ class KVCache:
             self.memory_mask = self.memory_mask[texts]
 
     def join(self, other: KVCache) -> None:
-        """The rows of another cache of the same model follow. Texts that hold fewer tokens have pads on their left.
-
-        Texts of both must have equally many branches, or none.
-        """
-        assert self.width == other.width, "texts of one cache have equally many branches"
+        """The rows of another cache of the same model follow. Texts that hold fewer tokens have pads on their left."""
+        if self.width != other.width:  # texts of one cache have equally many branches
+            self.separate()
+            other.separate()
         length = max(self._n_used(), other._n_used())
         parts = (self, other)
         for mine, its in zip(self.layers, other.layers, strict=True):
             mine.join(its, length)
         self._join_memory(other)
-        if any(isinstance(part.next_positions, Tensor) for part in parts) or self.length != other.length:
+        if (
+            any(isinstance(part.next_positions, Tensor) for part in parts)
+            or self.next_positions != other.next_positions
+        ):
             self.next_positions = torch.cat([part._next_by_text() for part in parts])
         if self.key_positions is not None:
             rows = [part._last(part.key_positions, length, 0).expand(part.n_texts, -1) for part in parts]

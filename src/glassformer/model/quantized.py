@@ -79,13 +79,19 @@ def with_precision(model: M, precision: Precision) -> M:
     tables are shared with the given model.
 
     Raises:
-        ConfigError: Another name, or int8 for a model that is not on a CPU in float32.
+        ConfigError: Another name, int8 for a model that is not on a CPU in float32, or another type for one in int8.
         GlassformerError: This torch has no int8 kernel for this processor.
     """
     if precision not in get_args(Precision):
         raise ConfigError(
             f"precision={precision} is unknown.", f"Known: {', '.join(get_args(Precision))}.", "Use one of these."
         )
+    if any(isinstance(module, Int8Linear) for module in model.modules()):
+        if precision != "int8":
+            raise ConfigError(
+                f"precision={precision} for a model in int8.", "Its weights are rounded already.", "Load it anew."
+            )
+        return model
     if precision == "float32":
         return model
     if precision == "bf16":

@@ -87,7 +87,8 @@ class Decoder(nn.Module):
             positions = document_positions(documents)
             n_positions = int(positions.max()) + 1
         else:
-            mask = self._real_tokens(ids, mask)
+            if cache is None or cache.width == 1 or n_tokens > 1:  # a branch that is read always has a token
+                mask = self._real_tokens(ids, mask)
             positions = positions_of(mask, n_tokens=n_tokens, device=ids.device)
             n_positions = _count(positions, ids)
         if cache is not None:
