@@ -21,6 +21,7 @@ from glassformer.cli import cli
 from glassformer.errors import CheckpointError, ConfigError, LengthError, TokenizerError, UserError
 from glassformer.interop.huggingface import import_huggingface
 from glassformer.tasks.model_folder import load_model_folder
+from tasks.small_models import save_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 Tensors = dict[str, torch.Tensor]
@@ -98,6 +99,13 @@ def test_a_field_that_changes_the_numbers_is_refused_by_name(name: str, fields: 
     ours = {"num_attention_heads": "n_heads", "rope_parameters": "rope_type"}
     assert ours.get(word, word) in str(error.value)
     assert not (tmp_path / "ours").exists()
+
+
+def test_a_folder_of_ours_is_told_from_one_of_theirs(tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "ours")
+    with pytest.raises(ConfigError, match="is a model folder of glassformer already"):
+        import_huggingface(folder, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
 
 
 @pytest.mark.parametrize(

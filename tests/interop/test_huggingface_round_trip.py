@@ -13,8 +13,9 @@ from huggingface_models import CORPUS, DECODERS, ENCODERS, TEXTS, TRANSLATORS, c
 from safetensors.torch import load_file
 
 from glassformer.config import Config, ModelConfig, TokenizerConfig
-from glassformer.errors import ConfigError, TokenizerError
+from glassformer.errors import TokenizerError
 from glassformer.interop.huggingface import export_huggingface, import_huggingface
+from glassformer.interop.refusal import RefusedExport
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.text.tokenizer import Tokenizer
 from helpers import assert_close, build_tiny, tiny_config
@@ -155,7 +156,7 @@ def test_text_that_looks_like_a_control_token_stays_text_after_an_export(tokeniz
 def test_what_no_architecture_holds_is_refused_with_the_reason(
     family: str, changes: dict[str, Any], word: str, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match="No architecture of transformers") as error:
+    with pytest.raises(RefusedExport, match="No architecture of transformers") as error:
         export_huggingface(own_folder(tokenizer, family, changes), tmp_path)
     assert word in str(error.value)
     assert not list(tmp_path.iterdir())

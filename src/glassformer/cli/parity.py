@@ -48,8 +48,8 @@ def command(
 ) -> None:
     """Prove that every way to run MODEL computes the same.
 
-    DATA are texts as for `train`; with targets, the difference in BLEU is shown too. Left out, built-in sentences
-    are used. Exits with 1 when a way leaves its bound: a gate for your own CI.
+    DATA are pairs as for `train`, whose targets give a difference in BLEU; for a model that is no translator texts,
+    one a line, of which the first column is read. Left out, built-in sentences are used. Exits with 1 when a way leaves its bound: a gate for your own CI.
     """
     if as_json and html == STDOUT:
         raise UserError("--json and --html - both want standard output.", "One of them can have it.", "Name a file.")
@@ -100,7 +100,8 @@ def _table(rows: list[ParityRow], name: str) -> list[Any]:
         table.add_column(heading, justify="left" if heading in ("way", "") else "right", vertical="bottom")
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
     for row in rows:
-        state = Text("ok") if row.is_passed else Text("LEFT", style="bold red")
+        is_compared = row.max_difference is not None or row.relative_difference is not None
+        state = Text("ok" if is_compared else "-") if row.is_passed else Text("LEFT", style="bold red")
         mark = f" ({notes.index(row.note) + 1})" if row.note else ""
         table.add_row(*_cells(row), state + mark)
     failed = [Text(f"{row.name} leaves its bound at {row.first_step}.", "red") for row in rows if not row.is_passed]

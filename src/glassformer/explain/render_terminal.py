@@ -38,7 +38,8 @@ def summary(explanation: Explanation) -> str:
 def show(explanation: Explanation, console: Console, *, opened: Sequence[str] = ()) -> None:
     """Prints the walk, a line for each part; parts and steps that match a pattern of `opened` step by step."""
     config = explanation.config
-    layers = " + ".join(str(n) for n in (config.n_encoder_layers, config.n_decoder_layers) if n)
+    stacks = {"encoder-only": [config.n_encoder_layers], "decoder-only": [config.n_decoder_layers]}
+    layers = " + ".join(map(str, stacks.get(config.family, [config.n_encoder_layers, config.n_decoder_layers])))
     console.print(f"{config.family}, {layers} layers, D={config.d_model}, H={config.n_heads}, K={config.head_width}")
     console.print(Text(f"text    {explanation.text}"))
     if explanation.output:

@@ -27,6 +27,7 @@ from glassformer.model import DecoderOnly, EncoderDecoder, Model
 from glassformer.tasks.model_folder import ModelFolder, load_model_folder
 from glassformer.tasks.probe import exact_twin
 from glassformer.tasks.translator import Translation, Translator
+from glassformer.text.lines import read_lines
 from glassformer.text.readers import PairReader
 
 __all__ = ["run_parity"]
@@ -97,6 +98,9 @@ def _texts(folder: ModelFolder, data: Sequence[str], n_rows: int) -> tuple[list[
     if not data:
         return list(SENTENCES)[:n_rows], []
     config = folder.config.data
+    if not isinstance(folder.model, EncoderDecoder):
+        lines = (line.split("\t")[0].strip() for path in data for line in read_lines(path, encoding=config.encoding))
+        return list(islice(filter(None, lines), n_rows)), []
     pairs = list(islice(PairReader(list(data), src=config.src, tgt=config.tgt, encoding=config.encoding), n_rows))
     return [pair.src for pair in pairs], [pair.tgt for pair in pairs]
 

@@ -253,7 +253,7 @@ class PairReader(RowReader):
     def _refuse_unequal(self, n_src: int, n_tgt: int) -> NoReturn:
         lengths = [array("L", (len(line or "") for line in self._lines(path))) for path in self.paths]
         line = parting(*lengths)
-        place = "Too few lines, or lengths too different, to guess where they part."
+        place = "Too few lines, or lengths too different, to guess where they part: compare the two line by line."
         if line is not None:
             place = (
                 f"Look near line {line:,}: from there on the lengths of their lines no longer go together (a guess)."

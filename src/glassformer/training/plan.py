@@ -31,6 +31,7 @@ UPDATES_WANTED, MIN_BATCH_TOKENS = 3_000, 800  # a budget lowers the batch until
 FEW_EPOCHS = 4.0  # below this, dropout costs time and learning and prevents nothing
 RESERVE_SHARE = 0.025  # of a budget, for the last evaluation and saving
 MEASURE_S = 4.0  # seconds of real updates that measure a preset
+SHORT_S = 120.0  # a budget that leaves no more has time for the smallest preset only
 PAIRS_WANTED = 3_000_000  # pairs seen in a run whose length nobody set
 STARTED_PAIRS_WANTED = 300_000  # the same for a run that starts from a trained model
 STARTED_LR_SHARE = 0.1  # of a fresh model's rate: steps of that size would write over what the start has learned
@@ -136,7 +137,9 @@ class _Planner:
     def _choose_model(self, seconds_left: float) -> float:
         """The largest laptop preset that sees enough tokens for its size, or the smallest one; returns its tokens/s."""
         tried = []
-        for name in LAPTOP_PRESETS:
+        for name in (
+            LAPTOP_PRESETS if seconds_left > SHORT_S else LAPTOP_PRESETS[-1:]
+        ):  # to try the large ones takes time
             fields = {key: value for key, value in PRESETS[name].items() if key != "vocab_size"}
             # As it was before `fit`, which turned it into the objective's family and set a head on it.
             plain: dict[str, Any] = {"family": "encoder-decoder", "head": "none", "use_mlm_head": False}

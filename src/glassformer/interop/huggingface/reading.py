@@ -125,6 +125,12 @@ def _save(
 
 def _architecture(values: Mapping[str, Any], folder: Path) -> Architecture:
     model_type = values.get("model_type")
+    if "glassformer" in values:  # the version that wrote it
+        raise ConfigError(
+            f"{folder} is a model folder of glassformer already.",
+            "A Hugging Face folder, whose config.json names a model_type, was expected.",
+            "Use it as it is.",
+        )
     if model_type not in ARCHITECTURES:
         raise ConfigError(
             f"{folder / 'config.json'}: model_type={model_type!r} is not built here.",

@@ -17,6 +17,7 @@ from glassformer.interop.huggingface.generation import write_generation
 from glassformer.interop.huggingface.sentence_transformers import write_sentence_settings
 from glassformer.interop.huggingface.table import to_theirs
 from glassformer.interop.huggingface.tokenizers_out import write_tokenizers
+from glassformer.interop.refusal import RefusedExport
 from glassformer.tasks.model_folder import ModelFolder
 from glassformer.training.checkpoint import save_tensors
 
@@ -34,7 +35,7 @@ def export_huggingface(folder: ModelFolder, out: Path) -> None:
         out: A folder that is there and empty.
 
     Raises:
-        ConfigError: No architecture of transformers can hold the model, with the reason for each.
+        RefusedExport: No architecture of transformers can hold the model, with the reason for each.
         TokenizerError: The tokenizers cannot be written in a way that AutoTokenizer reads.
     """
     config = folder.config.model
@@ -64,7 +65,7 @@ def choose_architecture(config: ModelConfig) -> tuple[Architecture, dict[str, An
     """The first architecture that can hold a model, and its config.json without the ids of special tokens.
 
     Raises:
-        ConfigError: None can.
+        RefusedExport: None can.
     """
     reasons = []
     for architecture in ARCHITECTURES.values():
@@ -77,7 +78,7 @@ def choose_architecture(config: ModelConfig) -> tuple[Architecture, dict[str, An
             except ConfigError as error:
                 problems = [str(error)]
         reasons.append(f"{architecture.model_type}: {', '.join(problems)}")
-    raise ConfigError(
+    raise RefusedExport(
         f"No architecture of transformers computes this model ({'; '.join(reasons)}).",
         "An export must give the same numbers, without code of its own.",
         "Export to onnx, or train with settings that one of them has.",
