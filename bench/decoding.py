@@ -4,10 +4,12 @@
     python bench/decoding.py --model MODEL ROWS.tsv [--rows 650] [--beam 1 4]
 
 Weights are random and every output is forced to 30 tokens, from sources of 20, so that all compute the same amount.
-In each round the ways take turns, cell by cell. A line shows the median over the rounds, and in brackets the ratio
-to the fastest peer, the median of the ratios of the rounds. Greedy outputs in float32 are compared: a way that says
-something else is named. --first-token adds the time until one token is there, --memory the most memory of a process
-that loads the model and decodes one cell (batch 64, beam 4), beyond that of the imported libraries.
+In each round the ways take turns, each in a process of its own (--together: in one process, cell by cell; there the
+threads of an engine that wait by spinning take from the engine that comes next). A line shows the median over the
+rounds, and in brackets the ratio to the fastest peer, the median of the ratios of the rounds. Greedy outputs in float32
+are compared: a way that says something else is named. --first-token adds the time until one token is there, --memory
+the most memory of a process that loads the model and decodes one cell (batch 64, beam 4), beyond that of the imported
+libraries.
 
 With --model, a trained translator translates the first column of real rows, and its BLEU on the second column stands
 beside the speed of each way.
@@ -17,6 +19,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,6 +155,28 @@ def measure(size: str, options: argparse.Namespace) -> Iterator[Result]:
                 yield first_token(case, ways, src, beam, options.rounds)
 
 
+def apart(options: argparse.Namespace) -> list[Result]:
+    """The same, each way of each round in a process of its own."""
+    found: dict[str, Result] = {}
+    cells = [f"{batch},{beam}" for batch, beam in options.cell]
+    flags = [f"--{name.replace('_', '-')}" for name in ("first_token", "memory") if getattr(options, name)]
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "one.json"
+        for _ in range(options.rounds):
+            for way in options.ways:
+                command = [sys.executable, __file__, "--ways", way, "--rounds", "1", "--threads", str(options.threads)]
+                command += ["--shape", *options.shape, "--cell", *cells, "--json", str(path), *flags]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                for result in measuring.load(path)[1]:
+                    kept = found.setdefault(f"{result.unit} {result.case}", result)
+                    if kept is not result:
+                        kept.values.setdefault(way, []).extend(result.values[way])
+                        kept.notes |= result.notes
+    for result in found.values():
+        result.ours = ours_of(result.values)
+    return list(found.values())
+
+
 def speed(
     case: dict[str, Any], ways: dict[str, Way], src: torch.Tensor, beam: int, expected: list[list[int]], rounds: int
 ) -> Result:
@@ -205,6 +231,7 @@ def main() -> None:
     parser.add_argument("--shape", nargs="*", choices=models.SIZES, default=list(SHAPES))
     parser.add_argument("--ways", nargs="*", choices=(*OURS, *PEERS), default=list(DEFAULT))
     parser.add_argument("--cell", nargs="*", type=cell_of, default=CELLS, metavar="BATCH,BEAM")
+    parser.add_argument("--together", action="store_true", help="all ways in one process")
     parser.add_argument("--first-token", action="store_true", help="also the time until the first token is there")
     parser.add_argument("--memory", action="store_true", help="also the most memory of a process, of batch 64, beam 4")
     parser.add_argument("--model", nargs=2, type=Path, metavar=("MODEL", "ROWS.tsv"), help="real sentences instead")
@@ -220,6 +247,8 @@ def main() -> None:
         import sentences
 
         results = sentences.measure(*options.model, options)
+    elif len(options.ways) > 1 and not options.together:
+        results = apart(options)
     else:
         results = (result for size in options.shape for result in measure(size, options))
     measuring.report(results, options.json)
