@@ -38,6 +38,7 @@ LIBRARIES = (
     "accelerate",
 )
 QUIET = 0.03  # share of the processors that others may take
+SHORTEST_S = 0.5  # the system counts in hundredths of a second: of a shorter time nothing can be said
 
 
 @dataclass(kw_only=True)
@@ -191,7 +192,9 @@ class Company:
         """Share of the processors' time since the last call that neither this process nor its children took."""
         last, self._last = self._last, self._now()
         wall, busy, own = (now - then for now, then in zip(self._last, last, strict=True))
-        return max(0.0, busy - own) / (wall * (os.cpu_count() or 1)) if wall else 0.0
+        if wall < SHORTEST_S:
+            return 0.0
+        return max(0.0, busy - own) / (wall * (os.cpu_count() or 1))
 
     @staticmethod
     def _now() -> tuple[float, float, float]:
