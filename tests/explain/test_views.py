@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,10 +84,11 @@ def test_the_lineage_is_that_of_the_output_through_reordered_beams() -> None:
     assert decoding.lineage([1, 5, 6]) == [0, 1, 0] and decoding.lineage([1, 7, 8]) == [0, 0, 1]
 
 
+@pytest.mark.parametrize("forced", [{}, {"forced_bos_id": 9}, {"is_eos_forced": True, "max_new_tokens": 4}])
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_tree_holds_the_output_and_sums_as_the_search_does(beam_size: int) -> None:
+def test_the_tree_holds_the_output_and_sums_as_the_search_does(beam_size: int, forced: dict[str, Any]) -> None:
     model = folder()
-    generation = GenerationConfig(beam_size=beam_size, max_length_a=1.0, max_length_b=3)
+    generation = GenerationConfig(beam_size=beam_size, max_length_a=1.0, max_length_b=3, **forced)
     view = explain(model, TEXT, generation=generation).views["search"]
     translation = Translator.of(model).translate([TEXT], generation=generation)[0]
     way = [candidate for step in view.steps for candidate in step.candidates if candidate.is_output]
@@ -95,7 +97,8 @@ def test_the_tree_holds_the_output_and_sums_as_the_search_does(beam_size: int) -
     assert way[-1].score == pytest.approx(translation.score, abs=1e-4)
     for step, after in zip(view.steps, view.steps[1:], strict=False):
         kept = [candidate for candidate in step.candidates if candidate.fate == "kept"]
-        assert sorted(candidate.place for candidate in kept) == list(range(len(after.texts))) and len(kept) <= beam_size
+        assert sorted(candidate.place for candidate in kept) == list(range(len(kept))) and len(kept) <= beam_size
+        assert len(kept) == len(after.texts) or "forced_bos_id" in forced  # then the other places are empty
         assert all(a.total >= b.total for a, b in zip(step.candidates, step.candidates[1:], strict=False))
 
 

@@ -49,7 +49,8 @@ def command(
     """Prove that every way to run MODEL computes the same.
 
     DATA are pairs as for `train`, whose targets give a difference in BLEU; for a model that is no translator texts,
-    one a line, of which the first column is read. Left out, built-in sentences are used. Exits with 1 when a way leaves its bound: a gate for your own CI.
+    one a line, of which the first column is read. Left out, built-in sentences are used. Exits with 1 when a way
+    leaves its bound: a gate for your own CI.
     """
     if as_json and html == STDOUT:
         raise UserError("--json and --html - both want standard output.", "One of them can have it.", "Name a file.")

@@ -58,10 +58,16 @@ def search_log_probs(served: Served, tokenizer: Tokenizer) -> list[Tensor]:
     The rules see the same rows in the same order as they did in the search.
     """
     assert served.decoding is not None
-    decoding, first = served.decoding, served.n_prompt
+    decoding, first, config = served.decoding, served.n_prompt, served.generation
+    n_rows = len(decoding.steps[0])
     rules = Rules(
         build_rules(
-            served.generation, len(decoding.steps[0]), eos_ids=[tokenizer.eos_id], forbidden_ids=served.forbidden
+            config,
+            n_rows,
+            eos_ids=[tokenizer.eos_id],
+            forbidden_ids=served.forbidden,
+            limits=None if served.limit is None else [served.limit] * n_rows,
+            forced=None if config.forced_bos_id is None else [[config.forced_bos_id]] * n_rows,
         )
     )
     found = []

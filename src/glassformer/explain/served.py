@@ -38,6 +38,7 @@ class Served:
     forbidden: list[int] = field(default_factory=list)  # ids that the search never takes
     log_prob: float | None = None  # of the output, as the search summed it; None without a search
     n_prompt: int = 0  # tokens of `tgt` that were given
+    limit: int | None = None  # most tokens that the search made; None without a search
 
     @property
     def src_ids(self) -> Tensor | None:
@@ -122,6 +123,7 @@ def _translate(folder: ModelFolder, model: EncoderDecoder, text: str, generation
         forbidden=translator.forbidden_ids,
         log_prob=translation.log_prob,
         n_prompt=1,
+        limit=translator.limit(len(translator.source()), generation),
     )
 
 
@@ -179,6 +181,7 @@ def _continue(folder: ModelFolder, model: DecoderOnly, text: str, generation: Ge
         forbidden=generator.forbidden_ids,
         log_prob=hypothesis.log_prob,
         n_prompt=len(prompt),
+        limit=limit,
     )
 
 

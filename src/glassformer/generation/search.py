@@ -33,9 +33,20 @@ __all__ = ["begin_search", "build_filters", "build_rules", "generate", "generate
 
 
 def build_rules(
-    config: GenerationConfig, n_rows: int, *, eos_ids: Sequence[int], forbidden_ids: Sequence[int]
+    config: GenerationConfig,
+    n_rows: int,
+    *,
+    eos_ids: Sequence[int],
+    forbidden_ids: Sequence[int],
+    limits: Sequence[int] | None = None,
+    forced: Sequence[Sequence[int]] | None = None,
 ) -> list[Rule]:
-    """Builds the rules that hold for every way of decoding; what the config leaves off has no rule."""
+    """Builds the rules that hold for every way of decoding; what the config leaves off has no rule.
+
+    Args:
+        limits: Most tokens of each row, at which a forced end stands.
+        forced: First tokens of each row.
+    """
     rules: list[Rule] = []
     if config.repetition_penalty != 1:
         rules.append(RepetitionPenalty(config.repetition_penalty))
@@ -45,6 +56,11 @@ def build_rules(
         rules.append(MinLength(config.min_new_tokens, eos_ids))
     if forbidden_ids:
         rules.append(Forbid(forbidden_ids))
+    # What is forced comes last: it stands above what is forbidden.
+    if config.is_eos_forced and limits is not None:
+        rules.append(ForcedEnd(torch.tensor(limits), eos_ids[0]))
+    if forced is not None:
+        rules.append(ForcedPrefix(forced))
     return rules
 
 
@@ -210,13 +226,12 @@ def _begun(
         decoding.select(rows)
         logits = logits[rows]
     row_limits = [limits[place] for place in places]
-    rules = build_rules(config, len(places), eos_ids=eos_ids, forbidden_ids=forbidden_ids)
-    # What is forced comes last: it stands above what is forbidden.
-    if config.is_eos_forced:
-        rules.append(ForcedEnd(torch.tensor(row_limits), eos_ids[0]))
     if forced is not None:
         _check_forced(forced, logits.shape[1])
-        rules.append(ForcedPrefix([forced[place] for place in places]))
+        forced = [forced[place] for place in places]
+    rules = build_rules(
+        config, len(places), eos_ids=eos_ids, forbidden_ids=forbidden_ids, limits=row_limits, forced=forced
+    )
     terms = Terms(
         items=[items[place] for place in places],
         rules=Rules(rules),
