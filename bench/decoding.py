@@ -42,27 +42,21 @@ SHAPES = ("base", "small", "deep")
 SRC_TOKENS, TGT_TOKENS = 20, 30
 CELLS = [(batch, beam) for batch in (1, 8, 32, 64) for beam in (1, 4)]
 LARGEST = (64, 4)  # the cell whose memory is measured
-OURS = ("float32", "int8", "bf16")
-PEERS = ("transformers", "transformers-bf16", "ctranslate2", "ctranslate2-int8")
 DEFAULT = ("float32", "int8", "bf16", "transformers", "ctranslate2", "ctranslate2-int8")
 EXACT = ("float32", "transformers", "ctranslate2")  # these say the same
 
 Way = Callable[[torch.Tensor, int, int], list[list[int]]]  # sources [B, S], beams, tokens -> the tokens of each
 
 
-def engine_of(way: str) -> str:
-    """The folder that a way loads."""
-    return models.OURS if way in OURS else way.removesuffix("-bf16")
-
-
 def load(way: str, work: Path, n_threads: int) -> Way:
-    """A way to decode, from the folder of its engine."""
-    path = work / engine_of(way)
-    if way in OURS:
-        return ours(path, way)
-    if way.startswith("transformers"):
-        return transformers_way(path, torch.bfloat16 if way.endswith("bf16") else torch.float32)
-    return ctranslate2_way(path, work / models.OURS, n_threads)
+    """A way to run the model, from the folder of its engine."""
+    return models.load(
+        way,
+        work,
+        ours=ours,
+        transformers=transformers_way,
+        ctranslate2=lambda path, model: ctranslate2_way(path, model, n_threads),
+    )
 
 
 def ours(path: Path, precision: str, device: str = "cpu") -> Way:
@@ -141,7 +135,7 @@ def measure(size: str, options: argparse.Namespace) -> Iterator[Result]:
     n_ids, eos_id = folder.tokenizer.vocab_size, folder.config.model.eos_id
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        models.write(folder, work, {models.OURS, *map(engine_of, options.ways)})
+        models.write(folder, work, {models.OURS, *map(models.engine_of, options.ways)})
         del folder
         if options.memory:
             yield memory(size, work, options)
@@ -212,12 +206,12 @@ def run_alone(way: str, work: Path, n_threads: int) -> None:
     content = json.loads((work / models.OURS / "config.json").read_text(encoding="utf-8"))["model"]
     batch, beam = LARGEST
     src = sources(batch, content["vocab_size"], content["eos_id"])
-    with measuring.memory_of(engine_of(way).partition("-")[0]):
+    with measuring.memory_of(models.engine_of(way).partition("-")[0]):
         load(way, work, n_threads)(src, beam, TGT_TOKENS)
 
 
 def ours_of(ways: dict[str, Any]) -> list[str]:
-    return [way for way in ways if way in OURS]
+    return [way for way in ways if way in models.PRECISIONS]
 
 
 def cell_of(text: str) -> tuple[int, int]:
@@ -229,7 +223,7 @@ def cell_of(text: str) -> tuple[int, int]:
 def main() -> None:
     parser = measuring.parser_of(__doc__)
     parser.add_argument("--shape", nargs="*", choices=models.SIZES, default=list(SHAPES))
-    parser.add_argument("--ways", nargs="*", choices=(*OURS, *PEERS), default=list(DEFAULT))
+    parser.add_argument("--ways", nargs="*", choices=(*models.PRECISIONS, *models.PEERS), default=list(DEFAULT))
     parser.add_argument("--cell", nargs="*", type=cell_of, default=CELLS, metavar="BATCH,BEAM")
     parser.add_argument("--together", action="store_true", help="all ways in one process")
     parser.add_argument("--first-token", action="store_true", help="also the time until the first token is there")

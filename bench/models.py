@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -52,6 +53,32 @@ SIZES: dict[str, dict[str, Any]] = {
     },
 }
 OURS = "glassformer"  # the folder of the product's own format
+PRECISIONS = ("float32", "int8", "bf16")  # the product's ways to run a model
+PEERS = ("transformers", "transformers-bf16", "ctranslate2", "ctranslate2-int8")
+
+W = TypeVar("W")
+
+
+def engine_of(way: str) -> str:
+    """The folder that a way loads."""
+    return OURS if way in PRECISIONS else way.removesuffix("-bf16")
+
+
+def load(
+    way: str,
+    work: Path,
+    *,
+    ours: Callable[[Path, str], W],
+    transformers: Callable[[Path, torch.dtype], W],
+    ctranslate2: Callable[[Path, Path], W],
+) -> W:
+    """A way from the folder of its engine: made of (folder, precision), (folder, dtype) or (folder, our own folder)."""
+    path = work / engine_of(way)
+    if way in PRECISIONS:
+        return ours(path, way)
+    if way.startswith("transformers"):
+        return transformers(path, torch.bfloat16 if way.endswith("bf16") else torch.float32)
+    return ctranslate2(path, work / OURS)
 
 
 def model_config(size: str, **changes: Any) -> ModelConfig:

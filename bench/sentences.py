@@ -33,7 +33,7 @@ def measure(path: Path, rows: Path, options: argparse.Namespace) -> Iterator[Res
     texts, references = [line[0] for line in lines], [line[1] for line in lines]
     folder = load_model_folder(path)
     with tempfile.TemporaryDirectory() as work:
-        models.write(folder, Path(work), {decoding.engine_of(way) for way in options.ways} - {models.OURS})
+        models.write(folder, Path(work), {models.engine_of(way) for way in options.ways} - {models.OURS})
         ways = {way: load(way, folder, Path(work), options.threads) for way in options.ways}
         for beam in options.beam:
             case = {"model": path.name, "rows": len(texts), "beam": beam}
@@ -62,9 +62,9 @@ def quality(found: list[str], expected: list[str] | None, references: list[str])
 
 
 def load(way: str, folder: ModelFolder, work: Path, n_threads: int) -> Way:
-    if way in decoding.OURS:
+    if way in models.PRECISIONS:
         return ours(folder, way)
-    path = work / decoding.engine_of(way)
+    path = work / models.engine_of(way)
     if way.startswith("transformers"):
         return transformers_way(folder, path, torch.bfloat16 if way.endswith("bf16") else torch.float32)
     return ctranslate2_way(folder, path, n_threads)

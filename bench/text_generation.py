@@ -30,8 +30,6 @@ from glassformer.tasks.decoding import ModelDecoding
 from glassformer.tasks.model_folder import load_model_folder
 
 PROMPT_TOKENS, NEW_TOKENS = 32, 64
-OURS = ("float32", "int8", "bf16")
-PEERS = ("transformers", "transformers-bf16", "ctranslate2", "ctranslate2-int8")
 EXACT = ("float32", "transformers", "ctranslate2")  # these say the same
 
 Way = Callable[[torch.Tensor], list[list[int]]]  # prompts [B, T] -> the new tokens of each
@@ -46,17 +44,15 @@ def model_config(*, is_least: bool) -> ModelConfig:
     return ModelConfig(**(PRESETS["gpt2"] | changes))
 
 
-def engine_of(way: str) -> str:
-    return models.OURS if way in OURS else way.removesuffix("-bf16")
-
-
 def load(way: str, work: Path, n_threads: int) -> Way:
-    path = work / engine_of(way)
-    if way in OURS:
-        return ours(path, way)
-    if way.startswith("transformers"):
-        return transformers_way(path, torch.bfloat16 if way.endswith("bf16") else torch.float32)
-    return ctranslate2_way(path, work / models.OURS, n_threads)
+    """A way to run the model, from the folder of its engine."""
+    return models.load(
+        way,
+        work,
+        ours=ours,
+        transformers=transformers_way,
+        ctranslate2=lambda path, model: ctranslate2_way(path, model, n_threads),
+    )
 
 
 def ours(path: Path, precision: str) -> Way:
@@ -127,7 +123,7 @@ def measure(options: argparse.Namespace) -> Iterator[Result]:
     n_ids = folder.tokenizer.vocab_size
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        models.write(folder, work, {models.OURS, *map(engine_of, options.ways)})
+        models.write(folder, work, {models.OURS, *map(models.engine_of, options.ways)})
         del folder
         if options.memory:
             yield memory(work, options)
@@ -142,7 +138,7 @@ def measure(options: argparse.Namespace) -> Iterator[Result]:
                 case={"size": "gpt2", "batch": batch},
                 unit="new tokens/s",
                 values=measuring.per_second(batch * NEW_TOKENS, seconds),
-                ours=[way for way in ways if way in OURS],
+                ours=[way for way in ways if way in models.PRECISIONS],
                 notes={"other output": ", ".join(others)} if others else {},
             )
 
@@ -158,21 +154,23 @@ def memory(work: Path, options: argparse.Namespace) -> Result:
         out = measuring.alone(__file__, "--alone", way, work, "--threads", options.threads, "--batch", *options.batch)
         values[way] = [out["mib"]]
     case = {"size": "gpt2", "batch": max(options.batch)}
-    ours_too = [way for way in values if way in OURS]
+    ours_too = [way for way in values if way in models.PRECISIONS]
     return Result(case=case, unit="MiB at most, libraries left out", values=values, ours=ours_too, is_less_better=True)
 
 
 def run_alone(way: str, work: Path, options: argparse.Namespace) -> None:
     content = json.loads((work / models.OURS / "config.json").read_text(encoding="utf-8"))["model"]
     prompts = draw_prompts(max(options.batch), content["vocab_size"])
-    with measuring.memory_of(engine_of(way).partition("-")[0]):
+    with measuring.memory_of(models.engine_of(way).partition("-")[0]):
         load(way, work, options.threads)(prompts)
 
 
 def main() -> None:
     parser = measuring.parser_of(__doc__)
     parser.add_argument("--batch", nargs="*", type=int, default=[1, 16])
-    parser.add_argument("--ways", nargs="*", choices=(*OURS, *PEERS), default=[*OURS, *PEERS])
+    parser.add_argument(
+        "--ways", nargs="*", choices=(*models.PRECISIONS, *models.PEERS), default=[*models.PRECISIONS, *models.PEERS]
+    )
     parser.add_argument("--least", action="store_true", help="a model of no size, to see whether this runs")
     parser.add_argument("--memory", action="store_true", help="also the most memory of a process")
     parser.add_argument("--alone", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)

@@ -566,7 +566,7 @@ class ServeConfig:
     drain_s: float = 30.0  # seconds for requests to end after SIGTERM
     batch_tokens: int = 16_384  # tokens times hypotheses decoded together
     batch_wait_s: float = 0.002  # seconds that an idle model waits for company of a first request
-    precision: Literal["float32", "bf16", "int8"] = "float32"  # what models compute in; int8: twice as fast on x86 CPUs
+    precision: Literal["float32", "bf16", "int8"] = "float32"  # what models compute in; int8: faster, on x86 CPUs
     threads: int | None = None  # threads of the matrix products of each model; unset: torch's choice, shared out
     explain_log: str | None = None  # folder that keeps the text of requests with X-Explain: 1 for `explain --request`
     workers: int = 0  # processes that share the port, each with the models, begun anew when killed; 0: this one alone

@@ -9,7 +9,6 @@ from glassformer.serve.documents.archive import Archive
 from glassformer.serve.documents.nodes import Break, Element, Node, Point
 from glassformer.serve.documents.passages import Body, Passage
 from glassformer.serve.documents.xml import append_text, emptied, parsed_parts, serialized
-from glassformer.serve.refusal import Refusal
 
 __all__ = ["OpenDocument"]
 
@@ -33,9 +32,8 @@ class OpenDocument:
 
     def __init__(self, content: bytes) -> None:
         self._archive = Archive(content)
-        self._roots = parsed_parts(self._archive, [name for name in PARTS if name in self._archive.names])
-        if not self._roots:
-            raise Refusal(400, f"file: it holds no {PARTS[0]}.")
+        names = [name for name in PARTS if name in self._archive.names]
+        self._roots = parsed_parts(self._archive, names, body=PARTS[0])
         found = [
             (paragraph, Body(_nodes(paragraph))) for root in self._roots.values() for paragraph in _paragraphs(root)
         ]

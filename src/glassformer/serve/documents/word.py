@@ -20,7 +20,6 @@ from glassformer.serve.documents.archive import Archive
 from glassformer.serve.documents.nodes import Break, Element, Node, Point, size_of
 from glassformer.serve.documents.passages import Body, Passage
 from glassformer.serve.documents.xml import emptied, parsed_parts, serialized, xml_text
-from glassformer.serve.refusal import Refusal
 
 __all__ = ["WordDocument"]
 
@@ -49,9 +48,8 @@ class WordDocument:
 
     def __init__(self, content: bytes) -> None:
         self._archive = Archive(content)
-        self._roots = parsed_parts(self._archive, filter(PART.fullmatch, self._archive.names))
-        if not self._roots:
-            raise Refusal(400, "file: it holds no word/document.xml.")
+        names = filter(PART.fullmatch, self._archive.names)
+        self._roots = parsed_parts(self._archive, names, body="word/document.xml")
         found = [_Paragraph(element) for root in self._roots.values() for element in _paragraphs(root)]
         self._paragraphs = [paragraph for paragraph in found if paragraph.body.passages]
         self.passages = [passage for paragraph in self._paragraphs for passage in paragraph.body.passages]

@@ -34,13 +34,15 @@ def parsed(content: bytes) -> Any:
     return root
 
 
-def parsed_parts(archive: Archive, names: Iterable[str]) -> dict[str, Any]:
-    """The root elements of some parts of an office document.
+def parsed_parts(archive: Archive, names: Iterable[str], *, body: str) -> dict[str, Any]:
+    """The root elements of some parts of an office document, whose text stands in the part `body`.
 
     Raises:
-        Refusal: 400, as `parsed`, or where they are too large together.
+        Refusal: 400, as `parsed`, or where there are none or they are too large together.
     """
     contents = {name: archive.read(name) for name in names}
+    if not contents:
+        raise Refusal(400, f"file: it holds no {body}.")
     n_bytes = sum(map(len, contents.values()))
     if n_bytes > MAX_BYTES:
         raise Refusal(400, f"file: its text takes {n_bytes} bytes of XML; at most {MAX_BYTES} are taken.")
