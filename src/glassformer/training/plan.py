@@ -137,9 +137,8 @@ class _Planner:
     def _choose_model(self, seconds_left: float) -> float:
         """The largest laptop preset that sees enough tokens for its size, or the smallest one; returns its tokens/s."""
         tried = []
-        for name in (
-            LAPTOP_PRESETS if seconds_left > SHORT_S else LAPTOP_PRESETS[-1:]
-        ):  # to try the large ones takes time
+        names = LAPTOP_PRESETS if seconds_left > SHORT_S else LAPTOP_PRESETS[-1:]  # to try the large ones takes time
+        for name in names:
             fields = {key: value for key, value in PRESETS[name].items() if key != "vocab_size"}
             # As it was before `fit`, which turned it into the objective's family and set a head on it.
             plain: dict[str, Any] = {"family": "encoder-decoder", "head": "none", "use_mlm_head": False}
