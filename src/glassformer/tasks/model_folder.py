@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from glassformer.allocator import keep_freed_memory
 from glassformer.config import Config
 from glassformer.errors import CheckpointError, TokenizerError
 from glassformer.model import Model, build_model
@@ -94,6 +95,7 @@ def load_model_folder(path: str | Path, *, precision: Precision = "float32") -> 
         ConfigError: config.json or generation.json has a key that is unknown or a value that is wrong.
         TokenizerError: The tokenizer is not the one that the model was trained with.
     """
+    keep_freed_memory()
     path = Path(path)
     config, hashes = load_config(path), _read_json(path / CONFIG).get("vocab_sha256")
     tokenizer = load_tokenizer(path / TOKENIZER)

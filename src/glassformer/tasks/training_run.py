@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from glassformer.allocator import keep_freed_memory
 from glassformer.config import Config, ModelConfig
 from glassformer.data.store import TokenStore
 from glassformer.data.stream import BatchStream
@@ -225,7 +226,7 @@ class _Run:
             )
         if model.tying != config.model.tying:
             self.say(f"model.tying={model.tying}: two vocabularies cannot share one table.")
-        self._use_threads(config)
+        self._set_up_process(config)
         bound = model.max_positions or config.data.max_tokens
         data = replace(config.data, max_tokens=min(config.data.max_tokens, bound))
         plan = make_plan(
@@ -254,7 +255,8 @@ class _Run:
             unk_id=tgt.unk_id,
         )
 
-    def _use_threads(self, config: Config) -> None:
+    def _set_up_process(self, config: Config) -> None:
+        keep_freed_memory()
         if config.training.n_threads is not None:
             torch.set_num_threads(config.training.n_threads)
 
@@ -264,7 +266,7 @@ class _Run:
         """Runs the trainer, from the newest checkpoint if there is one."""
         saved = self.folder.saved("plan")
         self.config = config = config_from_dict(saved["config"], str(self.out / "run.json"))
-        self._use_threads(config)
+        self._set_up_process(config)
         self.tokenizers = self._load_tokenizers()
         self.valid = TokenStore.open(self.folder.data / "valid")
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
