@@ -110,7 +110,7 @@ def test_a_file_standard_input_and_arguments_give_the_same_lines(folder: Path, t
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["the", "--input", "x"], "Both PROMPT and --input"),
+        (["the", "--input", "x"], "Texts and --input"),
         (["the", "--top-p", "2"], "top_p=2"),
         (["the", "--temperature", "nan"], "temperature=nan"),
         (["the", "--max-new-tokens", "-1"], "max_new_tokens=-1"),

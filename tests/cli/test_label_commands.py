@@ -132,7 +132,7 @@ def test_words_given_as_they_are_and_labels_that_mark_no_entities(folders: dict[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["classify", "one", "x", "--input", "f"], "Both TEXT and --input"),
+        (["classify", "one", "x", "--input", "f"], "Texts and --input"),
         (["classify", "words", "x"], "trained with --task classify"),
         (["label", "one", "x"], "trained with --task label"),
         (["label", "words", "x", "--json", "--conll"], "Both --json and --conll"),

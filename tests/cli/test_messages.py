@@ -62,3 +62,10 @@ def fail_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
         return click.Command("info", callback=fail)
 
     monkeypatch.setattr(cli.LazyGroup, "get_command", command)
+
+
+def test_a_mistyped_command_is_told_its_neighbour(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["trian"], monkeypatch) == 2
+    assert "No such command 'trian'. Did you mean 'train'?" in capfd.readouterr().err

@@ -129,7 +129,7 @@ def test_attention_and_picture(run: Run, tmp_path: Path) -> None:
     ("arguments", "stdin", "message"),
     [
         (["--input", "missing.txt"], b"", "missing.txt cannot be read"),
-        (["hello", "--input", "-"], b"", "Both TEXT and --input were given"),
+        (["hello", "--input", "-"], b"", "Texts and --input were given"),
         (["hello", "--n-best", "5"], b"", "n_best=5 with beam_size=4"),
         (["hello", "--n-best", "0"], b"", "n_best=0"),
         (["hello", "--beam", "0"], b"", "beam_size=0"),

@@ -69,6 +69,11 @@ def test_the_check_of_the_schema_sees_what_is_wrong() -> None:
     assert len(complaints(content, SCHEMA)) == 3
 
 
+def test_a_pattern_without_a_match_is_told_how_steps_are_named(model: Path) -> None:
+    out = " ".join(run(model, TEXT, "--open", "encoder.9.*").output.split())
+    assert "No step is named encoder.9.*. Steps have names such as" in out
+
+
 def test_the_terminal_has_80_columns_and_opens_steps(model: Path) -> None:
     result = run(model, TEXT, "--open", "encoder.1.self.*", "--attention", "decoder.1.cross", "--words")
     assert result.exit_code == 0, result.output

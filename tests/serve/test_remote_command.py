@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.cli.translate import one_line
+from glassformer.cli.texts import one_line
 from glassformer.serve.client import MAX_TEXTS
 from glassformer.serve.service import Service
 from serve.serving import Running, running, translator, wait_until

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassformer.errors import DataError, UserError
+from glassformer.cli.texts import chunks_of, one_line, text_writer
+from glassformer.errors import DataError
 
 if TYPE_CHECKING:
     from glassformer.tasks.classifier import Classification, Text
@@ -38,16 +39,13 @@ def command(
     A line of output holds the label, a tab and its probability; several labels and their probabilities are separated
     by commas. A blank line has no label. A model of pairs takes two texts a line, with a tab between them.
     """
-    from glassformer.cli.translate import chunks_of, from_argument, lines_of, text_writer
     from glassformer.tasks.classifier import Classifier
 
-    if texts and source:
-        raise UserError("Both TEXT and --input were given.", "One of them was expected.", "Leave one out.")
+    chunks = chunks_of(texts, source, encoding)
     classifier = Classifier.load(model)
-    lines = map(from_argument, texts) if texts else lines_of(source or "-", encoding)
     n_lines, cut = 0, []
     with text_writer(output) as write:
-        for chunk in chunks_of(lines):
+        for chunk in chunks:
             given: list[Text] = list(chunk)
             if classifier.takes_pairs:
                 given = [_pair(line, n_lines + i) for i, line in enumerate(chunk, 1)]
@@ -74,8 +72,6 @@ def _pair(line: str, number: int) -> tuple[str, str]:
 
 
 def _text_line(found: Classification) -> str:
-    from glassformer.cli.translate import one_line
-
     labels = ",".join(map(one_line, found.labels))
     shares = ",".join(f"{found.probabilities[label]:.4f}" for label in found.labels)
     return f"{labels}\t{shares}" if labels else ""

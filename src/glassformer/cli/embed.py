@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
 from glassformer.cli import precision_option
+from glassformer.cli.texts import chunks_of
 from glassformer.errors import UserError
-
-CHUNK_LINES = 1000  # lines read, embedded and written together
 
 
 @click.command("embed")
@@ -45,26 +43,12 @@ def command(
     cut: list[int] = []
     with _writer(output, width or embedder.width) as write:
         first = 1
-        for texts in chunks(lines_of(source, encoding)):
+        for texts in chunks_of((), source, encoding):
             cut_here: list[int] = []
             write(texts, embedder.embed(texts, width=width, on_cut=cut_here.append))
             cut += [first + i for i in cut_here]
             first += len(texts)
     cut_warning(len(cut), embedder.max_tokens, cut)
-
-
-def lines_of(source: str, encoding: str | None) -> Iterator[str]:
-    """The lines of a file, or of standard input for `-`."""
-    from glassformer.config import DataConfig
-    from glassformer.text.lines import read_lines
-
-    return read_lines(source, encoding=encoding or DataConfig().encoding)
-
-
-def chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Lists of up to CHUNK_LINES lines."""
-    while chunk := list(islice(lines, CHUNK_LINES)):
-        yield chunk
 
 
 def cut_warning(n_cut: int, max_tokens: int, lines: Sequence[int]) -> None:

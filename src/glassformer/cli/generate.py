@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glassformer.cli import precision_option
-from glassformer.errors import UserError
+from glassformer.cli.texts import chunks_of, from_argument, one_line, text_writer
 
 if TYPE_CHECKING:
     from glassformer.config import GenerationConfig
@@ -55,20 +55,17 @@ def command(
     One PROMPT is written as it is made. Of several, each output is one line (line ends become spaces; --json keeps
     them). Tokens are drawn unless --beam is given. An empty PROMPT ('') lets the model begin by itself.
     """
-    from glassformer.cli.translate import chunks_of, from_argument, lines_of, one_line, text_writer
     from glassformer.tasks.generator import TextGenerator
 
-    if prompts and source:
-        raise UserError("Both PROMPT and --input were given.", "One of them was expected.", "Leave one out.")
+    chunks = chunks_of(prompts, source, encoding)
     generator = TextGenerator.load(model, precision=precision)
     generation = _generation(generator.generation, sets, seed, beam, n_best, options)
     is_streamed = len(prompts) == 1 and not is_json and generation.n_best == 1 and output is None
     if is_streamed and (generation.do_sample or generation.beam_size == 1):
         _stream(generator, from_argument(prompts[0]), generation, stop)
         return
-    lines = map(from_argument, prompts) if prompts else lines_of(source or "-", encoding)
     with text_writer(output) as write:
-        for chunk in chunks_of(lines):
+        for chunk in chunks:
             found = generator.generate(chunk, generation=generation, stop=stop)
             for prompt, best in zip(chunk, found, strict=True):
                 for index, completion in enumerate((best, *best.alternatives)):

@@ -22,7 +22,8 @@ def command(model: str, source: str, out: Path, width: int | None, encoding: str
 
     Blank lines are left out. An index that is not finished leaves nothing behind. Search it with `glassformer search`.
     """
-    from glassformer.cli.embed import cut_warning, lines_of
+    from glassformer.cli.embed import cut_warning
+    from glassformer.cli.texts import lines_of
     from glassformer.tasks.index import build_index
 
     progress = _Progress()

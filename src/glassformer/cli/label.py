@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from glassformer.cli.texts import chunks_of, one_line, text_writer
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,18 +42,15 @@ def command(
     Line n of the output is line n of the input with its entities in brackets: `[PER Anna] lives in [LOC Lyon].` Where
     the labels mark no entities, each word is followed by its label: `The/DET dog/NOUN`.
     """
-    from glassformer.cli.translate import chunks_of, from_argument, lines_of, text_writer
     from glassformer.tasks.labeller import Labeller
 
-    if texts and source:
-        raise UserError("Both TEXT and --input were given.", "One of them was expected.", "Leave one out.")
     if is_json and is_conll:
         raise UserError("Both --json and --conll were given.", "One form of output was expected.", "Leave one out.")
+    chunks = chunks_of(texts, source, encoding)
     labeller = Labeller.load(model)
     has_entities = labeller.labels.scheme != "none"
-    lines = map(from_argument, texts) if texts else lines_of(source or "-", encoding)
     with text_writer(output) as write:
-        for chunk in chunks_of(lines):
+        for chunk in chunks:
             given = [line.split() for line in chunk] if has_words else chunk
             for found in labeller.label(given, is_constrained=constrained):
                 if is_json:
@@ -65,8 +63,6 @@ def command(
 
 def _bracketed(found: Labelling) -> str:
     """The text with its entities in brackets, on one line."""
-    from glassformer.cli.translate import one_line
-
     parts, end = [], 0
     for entity in found.entities:
         parts += [found.text[end : entity.start], f"[{entity.type} {entity.text}]"]
@@ -76,6 +72,4 @@ def _bracketed(found: Labelling) -> str:
 
 def _followed(found: Labelling) -> str:
     """Each word with its label."""
-    from glassformer.cli.translate import one_line
-
     return one_line(" ".join(f"{word.text}/{word.label}" for word in found.words))

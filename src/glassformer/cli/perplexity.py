@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from glassformer.cli.texts import chunks_of
 from glassformer.errors import DataError, UserError
 
 if TYPE_CHECKING:
@@ -40,13 +41,12 @@ def command(
     Texts longer than the context are read in windows that overlap; each token counts once. Words are what white space
     separates, bytes those of UTF-8. The likelihood of the end of a text is part of all figures (see --no-eos).
     """
-    from glassformer.cli.translate import chunks_of, lines_of
     from glassformer.evaluation.perplexity import LossMeter
     from glassformer.tasks.generator import TextGenerator
     from glassformer.text.lines import shown_name
 
     generator = TextGenerator.load(model)
-    chunks = iter([[_text(source, encoding)]]) if whole else chunks_of(lines_of(source, encoding))
+    chunks = iter([[_text(source, encoding)]]) if whole else chunks_of((), source, encoding)
     meter, n_texts = LossMeter(), 0
     for chunk in chunks:
         texts = [text for text in chunk if text.strip()]

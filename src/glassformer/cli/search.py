@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from glassformer.cli.texts import chunks_of
+
 if TYPE_CHECKING:
     from glassformer.tasks.index import Found
 
@@ -27,16 +29,14 @@ def command(
     Every text is compared. A result is its score (inner product: the cosine where the model normalises), its line in
     the indexed file, and the text. Blank queries find nothing.
     """
-    from glassformer.cli.embed import chunks, cut_warning, lines_of
-    from glassformer.cli.translate import from_argument
+    from glassformer.cli.embed import cut_warning
     from glassformer.tasks.index import Index
 
     searched = Index.load(index, model=model)
-    lines = map(from_argument, queries) if queries else lines_of("-", encoding)
     is_single = len(queries) == 1
     cut: list[int] = []
     first = 1
-    for chunk in chunks(lines):
+    for chunk in chunks_of(queries, None, encoding):
         numbers = [i for i, query in enumerate(chunk) if query.strip()]
         cut_here: list[int] = []
         found = iter(searched.search([chunk[i] for i in numbers], k=k, on_cut=cut_here.append))

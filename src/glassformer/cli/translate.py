@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from glassformer.cli import first_import, precision_option
+from glassformer.cli.texts import chunks_of, one_line, text_writer
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
     from glassformer.config import GenerationConfig
     from glassformer.tasks import Translation, Translator
-
-CHUNK_LINES = 1000  # lines read, translated and written together
 
 
 @click.command("translate")
@@ -57,13 +54,11 @@ def command(
     key: str | None,
 ) -> None:
     """Translate TEXTs with the model in the folder MODEL; without TEXT and --input, standard input, line for line."""
-    if texts and source:
-        raise UserError("Both TEXT and --input were given.", "One of them was expected.", "Leave one out.")
-    lines = map(from_argument, texts) if texts else lines_of(source or "-", encoding)
+    chunks = chunks_of(texts, source, encoding)
     if server is not None:
         local = {"--beam": beam, "--json": is_json, "--attention": attention, "--picture": picture, "--set": sets}
         _refuse_local(local | {"--strict": strict, "--precision": precision != "float32"})
-        _translate_remotely(server, key, model, lines, n_best or 1, output)
+        _translate_remotely(server, key, model, chunks, n_best or 1, output)
         return
     with first_import():
         from glassformer.tasks import Translator
@@ -74,7 +69,7 @@ def command(
     generation = _generation(translator.generation, sets, beam, n_best)
     n_cut = 0
     with text_writer(output) as write:
-        for chunk in chunks_of(lines):
+        for chunk in chunks:
             found = translator.translate(chunk, generation=generation, is_strict=strict)
             n_cut += sum(translation.n_unread_tokens > 0 for translation in found)
             for text, translation in zip(chunk, found, strict=True):
@@ -96,13 +91,13 @@ def _refuse_local(options: dict[str, object]) -> None:
 
 
 def _translate_remotely(
-    server: str, key: str | None, model: str, lines: Iterator[str], n_best: int, output: Path | None
+    server: str, key: str | None, model: str, chunks: Iterator[list[str]], n_best: int, output: Path | None
 ) -> None:
     from glassformer.serve.client import RemoteTranslator
 
     translator = RemoteTranslator(server, Path(model).name, key=key)  # a server names a folder by its last part
     with text_writer(output) as write:
-        for chunk in chunks_of(lines):
+        for chunk in chunks:
             for found in translator.translate(chunk, n_best=n_best):
                 write(_n_lines(found, n_best))
 
@@ -115,57 +110,6 @@ def _generation(saved: GenerationConfig, sets: tuple[str, ...], beam: int | None
     return override(saved, "generation", sets, {key: value for key, value in flags.items() if value is not None})
 
 
-def from_argument(text: str) -> str:
-    """A text of the command line; where the locale is not UTF-8, Python has kept its bytes as half surrogate pairs."""
-    try:
-        return os.fsencode(text).decode("utf-8") if any("\udc80" <= char <= "\udcff" for char in text) else text
-    except UnicodeError as error:
-        raise UserError(f"{text!a} is not UTF-8.", "UTF-8 was expected.", "Check the terminal.") from error
-
-
-def lines_of(source: str, encoding: str | None) -> Iterator[str]:
-    """The lines of a file, or of standard input for `-`."""
-    from glassformer.config import DataConfig
-    from glassformer.text.readers import read_lines
-
-    return read_lines(source, encoding=encoding or DataConfig().encoding)
-
-
-def chunks_of(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Lists of up to CHUNK_LINES lines."""
-    chunk: list[str] = []
-    for line in lines:
-        chunk.append(line)
-        if len(chunk) == CHUNK_LINES:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-@contextmanager
-def text_writer(output: Path | None) -> Iterator[Callable[[str], None]]:
-    """Writes lines to standard output, or to a file that takes its name when all is done."""
-    if output is None:
-        yield lambda text: click.echo(text)
-        return
-    partial = output.with_name(f".{output.name}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            yield lambda text: _write(file, text)
-        partial.replace(output)
-    except OSError as error:
-        raise UserError(
-            f"{output} cannot be written ({error.strerror}).", "A writable file was expected.", "Choose another one."
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write(file: Any, text: str) -> None:
-    file.write(text + "\n")
-
-
 def _text_lines(translation: Translation, generation: GenerationConfig) -> str:
     return _n_lines([t.text for t in (translation, *translation.alternatives)], generation.n_best)
 
@@ -173,11 +117,6 @@ def _text_lines(translation: Translation, generation: GenerationConfig) -> str:
 def _n_lines(texts: list[str], n_best: int) -> str:
     """One line a hypothesis, exactly n_best of them; missing ones are empty lines."""
     return "\n".join([*map(one_line, texts), *[""] * (n_best - len(texts))])
-
-
-def one_line(text: str) -> str:
-    """The text without characters that end a line, so that output stays line for line."""
-    return text.replace("\r", " ").replace("\n", " ")
 
 
 def _json_line(translator: Translator, text: str, translation: Translation) -> str:

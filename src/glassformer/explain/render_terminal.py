@@ -71,7 +71,11 @@ def show(explanation: Explanation, console: Console, *, opened: Sequence[str] = 
         why_not = explanation.views["why_not"]
         console.print(Text(f"Why not “{why_not.reference}”? {why_not.verdict}"))
     if opened:
-        show_rows([row for row in explanation.rows if _is_open(row, opened)], console)
+        rows = [row for row in explanation.rows if _is_open(row, opened)]
+        if not rows:
+            keys = ", ".join(row.key for row in explanation.rows[:3])
+            console.print(Text(f"No step is named {' or '.join(opened)}. Steps have names such as {keys}."))
+        show_rows(rows, console)
     else:
         console.print("Open steps with --open, such as --open 'encoder.1.self.*' or --open '*.weights'.")
 
