@@ -77,7 +77,8 @@ def test_reference_equals_fused_in_long_texts_and_their_gradients(family: str, c
         assert_close(actual, right, ATOL, REASON)
 
 
-def test_training_on_a_cpu_takes_plain_products_and_inference_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_kernel_runs_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain products for short texts, in training and without gradients; torch's for single queries and long ones."""
     calls: list[int] = []
     fused = torch.nn.functional.scaled_dot_product_attention
 
@@ -90,8 +91,24 @@ def test_training_on_a_cpu_takes_plain_products_and_inference_the_fused_kernel(m
         q = torch.randn(1, 2, n_tokens, 4, requires_grad=True)
         fused_attention(q, q, q, scale=1.0)
     with torch.no_grad():
-        fused_attention(q[:, :, :5], q, q, scale=1.0)
-    assert calls == [129, 5]
+        for n_queries in (1, 2, 31, 32):  # 31 * 129 < 64 * 64 < 32 * 129
+            fused_attention(q[:, :, :n_queries], q, q, scale=1.0)
+    assert calls == [129, 1, 32]
+
+
+@pytest.mark.parametrize("n_queries", [2, 5])
+def test_short_texts_without_gradients_are_the_reference(n_queries: int) -> None:
+    """With a mask that leaves one row nothing, with a bias, with both; memory of another layout."""
+    q, k, v = (torch.randn(2, 7, 3, 4, generator=torch.Generator().manual_seed(i)).transpose(1, 2) for i in range(3))
+    q, bias = q[:, :, :n_queries], torch.randn(1, 3, n_queries, 7)
+    mask = torch.rand(2, 1, n_queries, 7) < 0.5
+    mask[1, :, 0] = False
+    for options in ({}, {"mask": mask}, {"bias": bias}, {"mask": mask, "bias": bias}):
+        expected, _ = attention(q, k, v, scale=0.5, **options)
+        with torch.no_grad():
+            assert_close(fused_attention(q, k, v, scale=0.5, **options), expected, 1e-6, "rounding of float32")
+        if "mask" in options:
+            assert not expected[1, :, 0].any()
 
 
 def new_cache(model: EncoderDecoder | DecoderOnly, src: Tensor, n_rows: int, max_length: int) -> KVCache:

@@ -8,7 +8,7 @@ from torch import Tensor
 __all__ = ["best_token", "best_tokens", "log_probs_of"]
 
 BLOCK = 64  # logits that are first represented by their largest
-ROWS = 8  # normalised at a time, so that what is written in between stays in the processor's cache
+ROWS = 32  # normalised at a time, so that what is written in between stays in the processor's cache
 
 
 def best_tokens(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:

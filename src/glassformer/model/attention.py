@@ -111,11 +111,17 @@ def fused_attention(
 ) -> Tensor:
     """The same context as `attention`, by torch's fused kernel, or by plain products where those are faster.
 
-    On a CPU the fused backward is slow for short texts, so training takes plain products there (docs/log.md).
+    On a CPU the fused backward is slow for short texts, so training takes plain products there, and the fused forward
+    calls one small product after the other, which many of them at once outrun (docs/log.md).
     """
-    if q.device.type == "cpu" and torch.is_grad_enabled() and q.shape[2] * k.shape[2] <= 128 * 128:
+    is_cpu, has_gradients, n_scores = q.device.type == "cpu", torch.is_grad_enabled(), q.shape[2] * k.shape[2]
+    if is_cpu and has_gradients and n_scores <= 128 * 128:
         return attention(q, k, v, scale=scale, mask=mask, bias=bias, dropout=dropout)[0]
-    additive = mask if mask is None else check_mask(mask)  # torch would add a float mask to the scores
+    mask = mask if mask is None else check_mask(mask)  # torch would add a float mask to the scores
+    is_short = q.shape[2] > 1 and n_scores <= 64 * 64 and q.shape[1] == k.shape[1] and q.dtype == torch.float32
+    if is_cpu and not has_gradients and is_short and not dropout:
+        return _plain_attention(q, k, v, scale=scale, mask=mask, bias=bias)
+    additive = mask
     if bias is not None:
         additive = bias.to(q.dtype)
         if mask is not None:
@@ -123,10 +129,23 @@ def fused_attention(
     context = F.scaled_dot_product_attention(
         q, k, v, attn_mask=additive, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
-    if mask is None or (q.device.type == "cpu" and not torch.is_grad_enabled()):
+    if mask is None or (is_cpu and not has_gradients):
         return context  # torch's kernel for CPUs gives 0 for a row without keys
     has_key = mask.any(-1, keepdim=True)  # what a kernel gives for a row without keys differs: zero it
     return context.masked_fill(~has_key, 0.0)
+
+
+def _plain_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """The equation of `attention` for running only: one tensor of scores, changed in place."""
+    scores = (q @ k.transpose(-2, -1)).mul_(scale)  # [B, H, T, S]
+    if bias is not None:
+        scores += bias
+    if mask is None:
+        return scores.softmax(-1) @ v
+    scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
+    return (scores.softmax(-1) @ v).masked_fill_(~mask.any(-1, keepdim=True), 0.0)
 
 
 class Attention(nn.Module):

@@ -147,7 +147,8 @@ class Decoder(nn.Module):
         layers = [LayerCache(weight.new_empty(shape), weight.new_empty(shape)) for _ in blocks]
         cross = []
         if memory is not None:
-            cross = [CrossCache(*block.cross_attention.keys_values(memory)) for block in blocks]  # type: ignore[operator, union-attr]
+            both = [block.cross_attention.keys_values(memory) for block in blocks]  # type: ignore[operator, union-attr]
+            cross = [CrossCache(k.contiguous(), v.contiguous()) for k, v in both]  # head by head, as they are read
         return KVCache(
             layers=layers, cross=cross, memory_mask=memory_mask, sources=torch.arange(n_rows, device=weight.device)
         )
