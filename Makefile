@@ -1,6 +1,6 @@
 # make demo   sets everything up, trains the phrasebook translator and uses it
 # make test   format, lint, types and tests
-# make bench  how fast it is here; make bench-peers: beside its peers
+# make bench  how fast it is here; make bench-peers, bench-quality: beside its peers
 PYTHON ?= python3
 BIN := .venv/bin
 GLASSFORMER := $(BIN)/glassformer
@@ -12,7 +12,7 @@ RESULTS := bench/results
 TRAIN_PAIRS := $(or $(PAIRS),$(BOOK)/train.tsv)
 VALID_PAIRS := $(or $(VALID),$(BOOK)/valid.tsv)
 
-.PHONY: demo test setup browser bench bench-peers clean
+.PHONY: demo test setup browser bench bench-peers bench-quality clean
 .DELETE_ON_ERROR:
 
 setup: .venv/ready
@@ -53,8 +53,8 @@ bench: setup
 	mkdir -p runs/bench
 	$(BIN)/python bench/decoding.py --shape base small --cell 1,1 1,4 8,1 32,4 --ways float32 int8 bf16 \
 		--first-token --json runs/bench/decoding.json
-	$(BIN)/python bench/training_step.py --ways glassformer --rounds 3 --json runs/bench/training_step.json
-	$(BIN)/python bench/text_generation.py --ways float32 int8 bf16 --rounds 2 --json runs/bench/text_generation.json
+	$(BIN)/python bench/training_step.py --ways glassformer products --json runs/bench/training_step.json
+	$(BIN)/python bench/text_generation.py --ways float32 int8 bf16 --json runs/bench/text_generation.json
 	$(BIN)/python bench/cold_start.py --json runs/bench/cold_start.json
 	$(BIN)/python bench/report.py runs/bench --out runs/bench/benchmarks.md
 
@@ -67,19 +67,29 @@ bench: setup
 	$(PEERS)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# The product beside its peers, some hours of a quiet machine; writes docs/benchmarks.md. PAIRS, VALID: real pairs,
+# The product beside its peers, about an hour of a quiet machine; writes docs/benchmarks.md. PAIRS, VALID: real pairs,
 # TSV; MODEL: a translator trained on such pairs, for real sentences. Without them the phrasebook stands in.
 bench-peers: .venv-peers/ready
 	$(if $(PAIRS),,test -d $(BOOK) || $(PEERS)/glassformer phrasebook --out $(BOOK))
 	mkdir -p $(RESULTS)
-	$(PEERS)/python bench/decoding.py --first-token --memory --json $(RESULTS)/decoding.json
+	$(PEERS)/python bench/decoding.py --first-token --memory base --json $(RESULTS)/decoding.json
+	$(PEERS)/python bench/decoding.py --threads 1 --shape base small --cell 1,1 1,4 8,1 32,4 \
+		--ways int8 bf16 transformers ctranslate2-int8 --json $(RESULTS)/decoding_1_thread.json
 	$(if $(MODEL),$(PEERS)/python bench/decoding.py --model $(MODEL) $(VALID_PAIRS) --json $(RESULTS)/sentences.json)
-	$(PEERS)/python bench/training_step.py --memory --json $(RESULTS)/training_step.json
-	$(PEERS)/python bench/tokens.py $(TRAIN_PAIRS) $(VALID_PAIRS) --rounds 2 --json $(RESULTS)/tokens.json
-	$(PEERS)/python bench/text_generation.py --memory --json $(RESULTS)/text_generation.json
+	$(PEERS)/python bench/training_step.py --memory base --json $(RESULTS)/training_step.json
+	$(PEERS)/python bench/tokens.py $(TRAIN_PAIRS) $(VALID_PAIRS) --json $(RESULTS)/tokens.json
+	$(PEERS)/python bench/text_generation.py --json $(RESULTS)/text_generation.json
 	$(PEERS)/python bench/embeddings.py $(TRAIN_PAIRS) --json $(RESULTS)/embeddings.json
 	$(PEERS)/python bench/cold_start.py $(MODEL) --json $(RESULTS)/cold_start.json
-	$(PEERS)/python bench/growth.py --svg docs/images --json $(RESULTS)/growth.json
+	$(PEERS)/python bench/growth.py --corpus $(TRAIN_PAIRS) --svg docs/images --json $(RESULTS)/growth.json
+	$(PEERS)/python bench/report.py $(RESULTS)
+
+# BLEU after MINUTES of training, beside the peers: three times as long.
+MINUTES ?= 10 25
+bench-quality: .venv-peers/ready
+	$(if $(PAIRS),,test -d $(BOOK) || $(PEERS)/glassformer phrasebook --out $(BOOK))
+	mkdir -p $(RESULTS)
+	$(PEERS)/python bench/quality.py $(TRAIN_PAIRS) $(VALID_PAIRS) --minutes $(MINUTES) --json $(RESULTS)/quality.json
 	$(PEERS)/python bench/report.py $(RESULTS)
 
 clean:

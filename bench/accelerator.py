@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import decoding
+import machine
 import measuring
 import models
 import torch
@@ -120,7 +121,7 @@ def train(size: str, dtype: str, work: Path) -> Result:
     case = {"work": "training step", "size": size, "type": dtype}
     result = Result(case=case, unit="source + target tokens/s", values=values, ours=list(names[:2]))
     flops = flops_per_token(config, *TRAINING_SHAPE[1:]).training
-    peak = measuring.matrix_rate(8192, 8192, 8192, training_step.DTYPES[dtype])
+    peak = machine.matrix_rate(8192, 8192, 8192, training_step.DTYPES[dtype])
     shares = [f"{name} {result.median(name) * flops / peak:.0%}" for name in names]
     result.notes[f"share of {peak / 1e12:,.0f} TFLOP/s"] = ", ".join(shares)
     return result

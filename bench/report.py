@@ -26,9 +26,10 @@ alone, in about five minutes; `make bench-peers` makes an environment with the p
 in one run.
 
 A figure is the median of its rounds; behind ± stands half of the distance between the largest and the smallest one. In
-brackets stands the ratio to the best peer of the row, the median of the ratios of the rounds: above 1 the product is
-ahead. Absolute figures move from machine to machine; the ratios are what to look at. Memory is what a process holds at
-most, beyond its imported libraries.
+brackets stands a ratio, the median of those of the rounds. In bold, at a way of the product: to the best peer of the
+row; at a peer: of the product's best way to it. Above 1 the product is ahead. In each round every way has a process of
+its own. Absolute figures move from machine to machine; the ratios are what to look at. Memory is what a process holds
+at most, beyond its imported libraries.
 
 joeynmt 2.3.0 is not among the peers: it wants protobuf below 3.21 and onnx 1.23.2 at least 6.31, so that they cannot
 share an environment. How the time to prepare data grows with the corpus is measured by `bench/prepare.py`.
@@ -40,6 +41,7 @@ SECTIONS = {  # file -> heading and text, in the order of the page
         "Random weights, the same in each engine; sources of 20 tokens, 30 tokens forced. `float32`, `int8` and `bf16` "
         "are the product.",
     ),
+    "decoding_1_thread": ("Decoding with one thread", "The same on one core."),
     "sentences": (
         "Real sentences",
         "A trained translator on rows that it has not seen, from text to text; BLEU is sacreBLEU on their references.",
@@ -48,17 +50,25 @@ SECTIONS = {  # file -> heading and text, in the order of the page
     "embeddings": ("Sentence embeddings", "MiniLM, six layers, from texts to vectors."),
     "training_step": (
         "A training step",
-        "64 pairs of 20 + 22 tokens, AdamW, label smoothing, the product through its own trainer. The share is that of "
-        "what matrix products of 2048 rows reach on this machine, measured at the sizes of the model.",
+        "64 pairs of 20 + 22 tokens, AdamW, label smoothing, the product through its own trainer. `products` is what "
+        "the machine allows: the FLOPs of the step at the speed of matrix products of 2048 rows of these sizes, "
+        "measured in the same round; behind it stands the share of that which the product reaches.",
     ),
     "tokens": (
         "Training on real pairs",
         "`glassformer train` beside Seq2SeqTrainer with length grouping: the same architecture and token ids, pads not "
         "counted.",
     ),
+    "quality": (
+        "Quality in a given time",
+        "`glassformer train` with its budget beside Seq2SeqTrainer with length grouping: the same architecture, rows, "
+        "time and cores; BLEU is sacreBLEU on rows not seen. The product's time includes its tokenizer and its plan.",
+    ),
     "growth": (
         "Growth",
-        "Time per token of a training step, beside what the count of FLOPs lets expect from the smallest size.",
+        "Time per token of a training step, beside what the count of FLOPs lets expect from the smallest size; time of "
+        "preparing a corpus and passing over it once for each of its pairs, which is expected to stay as it is. The "
+        "ratio is that of the expected time to the measured one.",
     ),
     "cold_start": ("Cold start", "From the start of the process to its end."),
     "accelerator": ("On an accelerator", "Training steps of 256 pairs of 64 + 64 tokens, and decoding as above."),
@@ -111,27 +121,25 @@ def row(cells: Sequence[str]) -> str:
 
 
 def cell(result: Result, way: str) -> str:
+    """The figure of a way, its spread, and its ratio to the best of the other side."""
     spread = f" ±{result.spread(way):.0%}" if len(result.values[way]) > 1 else ""
     text = f"{measuring.number(result.median(way))}{spread}"
-    peer = result.best_peer()
-    if way not in result.ours or peer is None:
+    peer, best = result.best_peer(), result.best_of_ours()
+    if way in result.different() or best is None:
         return text
-    return f"{text} (**{result.ratio(way, peer):.2f}**)"
+    if way not in result.ours:
+        return f"{text} ({result.ratio(best, way):.2f})"
+    return text if peer is None else f"{text} (**{result.ratio(way, peer):.2f}**)"
 
 
 def noted(results: Sequence[Result]) -> str:
     """What else was seen, a line for each case that has something."""
     lines = [
-        f"- {measuring.case_name(result.case)}: {'; '.join(notes)}" for result in results if (notes := notes_of(result))
+        f"- {measuring.case_name(result.case)}: {'; '.join(remarks)}"
+        for result in results
+        if (remarks := result.remarks())
     ]
     return "\n".join([*lines, ""]) if lines else ""
-
-
-def notes_of(result: Result) -> list[str]:
-    notes = [f"{name}: {note}" for name, note in result.notes.items()]
-    if result.others > measuring.QUIET:
-        notes.append(f"other processes took {result.others:.0%} of the processors")
-    return notes
 
 
 def pictures(name: str, results: Sequence[Result], images: Path) -> Iterator[tuple[str, str]]:
@@ -144,7 +152,7 @@ def pictures(name: str, results: Sequence[Result], images: Path) -> Iterator[tup
         for axis in dict.fromkeys(result.case["grows"] for result in results):
             file = f"growth-{axis.replace('_', '-')}.svg"
             if (images / file).exists():
-                yield f"Time per token as {axis} grows", file
+                yield f"Time as {axis} grows", file
 
 
 def decoding_picture(results: Sequence[Result]) -> str:

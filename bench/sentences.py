@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import decoding
 import measuring
 import models
 import sacrebleu
@@ -16,42 +14,54 @@ import torch
 from measuring import Result
 
 from glassformer.config import GenerationConfig
-from glassformer.interop.ctranslate2 import vocabulary
-from glassformer.model import EncoderDecoder
-from glassformer.model.quantized import with_precision
-from glassformer.tasks.model_folder import ModelFolder, load_model_folder
-from glassformer.tasks.translator import Translator
+from glassformer.text.imported import load_tokenizer
+from glassformer.text.tokenizer import Tokenizer
 
 PEER_BATCH = 32  # sentences that a peer decodes together, sorted by length
+WARM_UP = 64  # sentences
 
 Way = Callable[[list[str], int], list[str]]  # texts, beams -> translations
 
 
-def measure(path: Path, rows: Path, options: argparse.Namespace) -> Iterator[Result]:
+def run(options: argparse.Namespace) -> None:
+    """Measures the sentences that `options` names and reports; each way of each round in a process of its own."""
+    parts = [("--beam", str(beam)) for beam in options.beam]
+    measuring.run(options, lambda work: prepare(work, options), lambda work: measure(work, options), parts)
+
+
+def prepare(work: Path, options: argparse.Namespace) -> None:
+    from glassformer.tasks.model_folder import load_model_folder
+
+    (work / models.OURS).symlink_to(options.model[0].resolve())
+    models.write(load_model_folder(options.model[0]), work, set(map(models.engine_of, options.ways)) - {models.OURS})
+
+
+def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
     """Sentences a second of each way, at each beam size; all search for the best mean log-probability of a token."""
-    lines = [line.split("\t") for line in rows.read_text(encoding="utf-8").splitlines()[: options.rows]]
+    lines = [line.split("\t") for line in options.model[1].read_text(encoding="utf-8").splitlines()[: options.rows]]
     texts, references = [line[0] for line in lines], [line[1] for line in lines]
-    folder = load_model_folder(path)
-    with tempfile.TemporaryDirectory() as work:
-        models.write(folder, Path(work), {models.engine_of(way) for way in options.ways} - {models.OURS})
-        ways = {way: load(way, folder, Path(work), options.threads) for way in options.ways}
-        for beam in options.beam:
-            case = {"model": path.name, "rows": len(texts), "beam": beam}
-            yield compare(case, ways, texts, references, beam, options.rounds)
+    ways = {way: load(way, work, options.threads) for way in options.ways}
+    for beam in options.beam:
+        runs = {way: lambda run=run, beam=beam: run(texts, beam) for way, run in ways.items()}  # type: ignore[misc]
+        for run in ways.values():
+            run(texts[:WARM_UP], beam)
+        seconds, found = measuring.take_turns(runs, options.rounds, is_warm=True)
+        expected = float32_of(work / f"float32-{beam}.json", found)
+        yield Result(
+            case={"model": options.model[0].name, "rows": len(texts), "beam": beam},
+            unit="sentences/s",
+            values=measuring.per_second(len(texts), seconds),
+            ours=models.ours_of(ways),
+            notes={way: quality(out, expected, references) for way, out in found.items()},
+        )
 
 
-def compare(
-    case: dict[str, Any], ways: dict[str, Way], texts: list[str], references: list[str], beam: int, rounds: int
-) -> Result:
-    runs = {name: lambda way=way: way(texts, beam) for name, way in ways.items()}  # type: ignore[misc]
-    seconds, found = measuring.take_turns(runs, rounds)
-    return Result(
-        case=case,
-        unit="sentences/s",
-        values=measuring.per_second(len(texts), seconds),
-        ours=decoding.ours_of(ways),
-        notes={name: quality(out, found.get("float32"), references) for name, out in found.items()},
-    )
+def float32_of(file: Path, found: dict[str, list[str]]) -> list[str] | None:
+    """What the product says in float32: here, or in an earlier process, which left it in the file."""
+    if "float32" in found:
+        file.write_text(json.dumps(found["float32"]), encoding="utf-8")
+    expected: list[str] | None = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    return expected
 
 
 def quality(found: list[str], expected: list[str] | None, references: list[str]) -> str:
@@ -61,25 +71,40 @@ def quality(found: list[str], expected: list[str] | None, references: list[str])
     return f"{bleu}, {sum(a == b for a, b in zip(found, expected, strict=True))} as float32"
 
 
-def load(way: str, folder: ModelFolder, work: Path, n_threads: int) -> Way:
-    if way in models.PRECISIONS:
-        return ours(folder, way)
-    path = work / models.engine_of(way)
-    if way.startswith("transformers"):
-        return transformers_way(folder, path, torch.bfloat16 if way.endswith("bf16") else torch.float32)
-    return ctranslate2_way(folder, path, n_threads)
+def load(way: str, work: Path, n_threads: int) -> Way:
+    model = work / models.OURS
+    return models.load(
+        way,
+        work,
+        ours=ours,
+        transformers=lambda path, dtype: transformers_way(path, model, dtype),
+        ctranslate2=lambda path: ctranslate2_way(path, model, n_threads),
+    )
 
 
-def ours(folder: ModelFolder, precision: str) -> Way:
-    translator = Translator.of(folder)
-    assert isinstance(folder.model, EncoderDecoder)
-    translator.model = with_precision(folder.model, precision)  # type: ignore[arg-type]
+def ours(path: Path, precision: str) -> Way:
+    from glassformer.tasks import Translator
+
+    translator = Translator.load(path, precision=precision)  # type: ignore[arg-type]
 
     def run(texts: list[str], beam: int) -> list[str]:
         settings = GenerationConfig(beam_size=beam, length_penalty="average", alpha=1.0)
         return [found.text for found in translator.translate(texts, generation=settings)]
 
     return run
+
+
+def tokenizers_of(model: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Those of source and target in a model folder of the product."""
+    target, source = load_tokenizer(model / "tokenizer.json"), model / "source_tokenizer.json"
+    return load_tokenizer(source) if source.exists() else target, target
+
+
+def most_tokens(model: Path, n_source: int) -> int:
+    """The bound that the product sets to a translation of so many source tokens."""
+    saved = json.loads((model / "generation.json").read_text(encoding="utf-8"))
+    settings = GenerationConfig(**saved)
+    return int(settings.max_length_a * n_source) + settings.max_length_b
 
 
 def in_batches(texts: list[str], lengths: list[int]) -> Iterator[list[int]]:
@@ -89,54 +114,53 @@ def in_batches(texts: list[str], lengths: list[int]) -> Iterator[list[int]]:
         yield order[start : start + PEER_BATCH]
 
 
-def transformers_way(folder: ModelFolder, path: Path, dtype: torch.dtype) -> Way:
+def transformers_way(path: Path, model: Path, dtype: torch.dtype) -> Way:
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path, dtype=dtype).eval()
-    generation = folder.config.generation
+    engine = transformers.AutoModelForSeq2SeqLM.from_pretrained(path, dtype=dtype).eval()
+    source, target = tokenizers_of(model)
 
     def run(texts: list[str], beam: int) -> list[str]:
-        ids = folder.src_tokenizer.encode_batch(texts, add_eos=True)
+        ids = source.encode_batch(texts, add_eos=True)
         found = [""] * len(texts)
         for some in in_batches(texts, [len(row) for row in ids]):
             rows = [torch.tensor(ids[i]) for i in some]
-            src = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=folder.src_tokenizer.pad_id)
-            out = model.generate(
+            src = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=source.pad_id)
+            out = engine.generate(
                 src,
-                attention_mask=(src != folder.src_tokenizer.pad_id).long(),
+                attention_mask=(src != source.pad_id).long(),
                 num_beams=beam,
                 do_sample=False,
                 length_penalty=1.0,
-                max_new_tokens=int(generation.max_length_a * src.shape[1]) + generation.max_length_b,
+                max_new_tokens=most_tokens(model, src.shape[1]),
             )
             for i, row in zip(some, out, strict=True):
-                found[i] = folder.tokenizer.decode(row[1:].tolist())
+                found[i] = target.decode(row[1:].tolist())
         return found
 
     return run
 
 
-def ctranslate2_way(folder: ModelFolder, path: Path, n_threads: int) -> Way:
+def ctranslate2_way(path: Path, model: Path, n_threads: int) -> Way:
     import ctranslate2
 
     engine = ctranslate2.Translator(str(path), device="cpu", inter_threads=1, intra_threads=n_threads)
-    config, generation = folder.config.model, folder.config.generation
-    src_names = vocabulary(folder.src_tokenizer, config.source_vocab_size)
-    ids_of = {name: i for i, name in enumerate(vocabulary(folder.tokenizer, config.vocab_size))}
+    source, target = tokenizers_of(model)
+    src_names = models.vocabulary_of(path, "source")
+    ids_of = {name: i for i, name in enumerate(models.vocabulary_of(path))}
 
     def run(texts: list[str], beam: int) -> list[str]:
-        ids = folder.src_tokenizer.encode_batch(texts, add_eos=True)
-        longest = max(len(row) for row in ids)
+        ids = source.encode_batch(texts, add_eos=True)
         out = engine.translate_batch(
             [[src_names[i] for i in row] for row in ids],
             beam_size=beam,
             length_penalty=1,
             max_batch_size=PEER_BATCH,
             max_input_length=0,
-            max_decoding_length=int(generation.max_length_a * longest) + generation.max_length_b,
+            max_decoding_length=most_tokens(model, max(len(row) for row in ids)),
         )
-        return [folder.tokenizer.decode([ids_of[name] for name in row.hypotheses[0]]) for row in out]
+        return [target.decode([ids_of[name] for name in row.hypotheses[0]]) for row in out]
 
     return run

@@ -2,32 +2,26 @@
 
     python bench/text_generation.py [--batch 1 16] [--ways ...] [--memory]
 
-124 M random weights, a prompt of 32 tokens, 64 tokens forced, greedy. In each round the ways take turns; in brackets
-stands the ratio to the fastest peer. Outputs in float32 are compared: a way that says something else is named.
+124 M random weights, a prompt of 32 tokens, 64 tokens forced, greedy. In each round the ways take turns, each in a
+process of its own; in brackets stands the ratio to the fastest peer. Outputs in float32 are compared: a way that says
+something else is named.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import machine
 import measuring
 import models
 import torch
 from measuring import Result
 
 from glassformer.config import GenerationConfig, ModelConfig
-from glassformer.generation.search import generate
-from glassformer.interop.ctranslate2 import vocabulary
-from glassformer.model import DecoderOnly
-from glassformer.model.quantized import with_precision
 from glassformer.presets import PRESETS
-from glassformer.tasks.decoding import ModelDecoding
-from glassformer.tasks.model_folder import load_model_folder
 
 PROMPT_TOKENS, NEW_TOKENS = 32, 64
 EXACT = ("float32", "transformers", "ctranslate2")  # these say the same
@@ -51,14 +45,17 @@ def load(way: str, work: Path, n_threads: int) -> Way:
         work,
         ours=ours,
         transformers=transformers_way,
-        ctranslate2=lambda path, model: ctranslate2_way(path, model, n_threads),
+        ctranslate2=lambda path: ctranslate2_way(path, n_threads),
     )
 
 
 def ours(path: Path, precision: str) -> Way:
-    folder = load_model_folder(path)
-    assert isinstance(folder.model, DecoderOnly)
-    config, model = folder.config.model, with_precision(folder.model, precision)  # type: ignore[arg-type]
+    from glassformer.generation.search import generate
+    from glassformer.tasks.decoding import ModelDecoding
+    from glassformer.tasks.model_folder import load_model_folder
+
+    folder = load_model_folder(path, precision=precision)  # type: ignore[arg-type]
+    config, model = folder.config.model, folder.model
     del folder
     settings = GenerationConfig(beam_size=1, min_new_tokens=NEW_TOKENS)
 
@@ -98,13 +95,11 @@ def transformers_way(path: Path, dtype: torch.dtype) -> Way:
     return run
 
 
-def ctranslate2_way(path: Path, model: Path, n_threads: int) -> Way:
+def ctranslate2_way(path: Path, n_threads: int) -> Way:
     import ctranslate2
 
     engine = ctranslate2.Generator(str(path), device="cpu", inter_threads=1, intra_threads=n_threads)
-    folder = load_model_folder(model)
-    names = vocabulary(folder.tokenizer, folder.config.model.vocab_size)
-    del folder
+    names = models.vocabulary_of(path)
 
     def run(prompts: torch.Tensor) -> list[list[int]]:
         out = engine.generate_batch(
@@ -118,59 +113,54 @@ def ctranslate2_way(path: Path, model: Path, n_threads: int) -> Way:
     return run
 
 
-def measure(options: argparse.Namespace) -> Iterator[Result]:
+def prepare(work: Path, options: argparse.Namespace) -> None:
     folder = models.random_folder(model_config(is_least=options.least))
-    n_ids = folder.tokenizer.vocab_size
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        models.write(folder, work, {models.OURS, *map(models.engine_of, options.ways)})
-        del folder
-        if options.memory:
-            yield memory(work, options)
-        ways = {way: load(way, work, options.threads) for way in options.ways}
-        for batch in options.batch:
-            prompts = draw_prompts(batch, n_ids)
-            runs = {way: lambda run=run, prompts=prompts: run(prompts) for way, run in ways.items()}  # type: ignore[misc]
-            seconds, found = measuring.take_turns(runs, options.rounds)
-            expected = found.get("float32")
-            others = [way for way in EXACT if way in found and found[way] != expected and expected]
-            yield Result(
-                case={"size": "gpt2", "batch": batch},
-                unit="new tokens/s",
-                values=measuring.per_second(batch * NEW_TOKENS, seconds),
-                ours=[way for way in ways if way in models.PRECISIONS],
-                notes={"other output": ", ".join(others)} if others else {},
-            )
+    models.write(folder, work, {models.OURS, *map(models.engine_of, options.ways)})
 
 
-def draw_prompts(batch: int, n_ids: int) -> torch.Tensor:
-    return torch.randint(4, n_ids, (batch, PROMPT_TOKENS), generator=torch.Generator().manual_seed(batch))
+def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
+    if options.memory:
+        yield memory(work, options)
+    ways = {way: load(way, work, options.threads) for way in options.ways}
+    for batch in options.batch:
+        prompts = draw_prompts(batch)
+        runs = {way: lambda run=run, prompts=prompts: run(prompts) for way, run in ways.items()}  # type: ignore[misc]
+        seconds, found = measuring.take_turns(runs, options.rounds)
+        yield Result(
+            case={"size": "gpt2", "batch": batch},
+            unit="new tokens/s",
+            values=measuring.per_second(batch * NEW_TOKENS, seconds),
+            ours=models.ours_of(ways),
+            digests={way: measuring.digest(out) for way, out in found.items() if way in EXACT},
+        )
+
+
+def draw_prompts(batch: int) -> torch.Tensor:
+    return torch.randint(4, models.N_IDS, (batch, PROMPT_TOKENS), generator=torch.Generator().manual_seed(batch))
 
 
 def memory(work: Path, options: argparse.Namespace) -> Result:
     """The most memory of a process that continues the largest batch."""
-    values = {}
-    for way in options.ways:
-        out = measuring.alone(__file__, "--alone", way, work, "--threads", options.threads, "--batch", *options.batch)
-        values[way] = [out["mib"]]
-    case = {"size": "gpt2", "batch": max(options.batch)}
-    ours_too = [way for way in values if way in models.PRECISIONS]
-    return Result(case=case, unit="MiB at most, libraries left out", values=values, ours=ours_too, is_less_better=True)
+    rest = ("--threads", options.threads, "--batch", *options.batch)
+    values = {
+        way: [machine.alone(__file__, "--alone", way, work, *rest)["mib"] for _ in range(options.rounds)]
+        for way in options.ways
+    }
+    case, unit = {"size": "gpt2", "batch": max(options.batch)}, "MiB at most, libraries left out"
+    return Result(case=case, unit=unit, values=values, ours=models.ours_of(values), is_less_better=True)
 
 
 def run_alone(way: str, work: Path, options: argparse.Namespace) -> None:
-    content = json.loads((work / models.OURS / "config.json").read_text(encoding="utf-8"))["model"]
-    prompts = draw_prompts(max(options.batch), content["vocab_size"])
-    with measuring.memory_of(models.engine_of(way).partition("-")[0]):
+    prompts = draw_prompts(max(options.batch))
+    with machine.memory_of(models.library_of(way)):
         load(way, work, options.threads)(prompts)
 
 
 def main() -> None:
-    parser = measuring.parser_of(__doc__)
+    parser = measuring.parser_of(__doc__, rounds=2)
+    every = (*models.PRECISIONS, *models.PEERS)
+    measuring.add_ways(parser, every, every)
     parser.add_argument("--batch", nargs="*", type=int, default=[1, 16])
-    parser.add_argument(
-        "--ways", nargs="*", choices=(*models.PRECISIONS, *models.PEERS), default=[*models.PRECISIONS, *models.PEERS]
-    )
     parser.add_argument("--least", action="store_true", help="a model of no size, to see whether this runs")
     parser.add_argument("--memory", action="store_true", help="also the most memory of a process")
     parser.add_argument("--alone", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
@@ -179,7 +169,7 @@ def main() -> None:
     if options.alone:
         run_alone(options.alone[0], Path(options.alone[1]), options)
         return
-    measuring.report(measure(options), options.json)
+    measuring.run(options, lambda work: prepare(work, options), lambda work: measure(work, options))
 
 
 if __name__ == "__main__":

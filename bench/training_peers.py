@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from glassformer.config import ModelConfig
-from glassformer.data.batches import Batch
-from glassformer.model import Attention, EncoderDecoder
 
+if TYPE_CHECKING:
+    from glassformer.data.batches import Batch
+    from glassformer.model import Attention, EncoderDecoder
+
+WEIGHTS = "model.safetensors"
 MAX_POSITIONS = 4096
 
-Logits = Callable[[Batch], Tensor]  # batch -> [B, T, V]
+Logits = Callable[["Batch"], Tensor]  # batch -> [B, T, V]
 
 
 class TorchTransformer(nn.Module):
-    """nn.Transformer between one token table and the same as projection; the weights are those of the product."""
+    """nn.Transformer between one token table and the same as projection."""
 
-    def __init__(self, ours: EncoderDecoder) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        config = ours.config
-        self.pad_id, self.scale = config.pad_id, ours.decoder.embedding.tokens.scale
-        self.tokens = nn.Parameter(ours.decoder.embedding.tokens.weight.detach().clone())
-        positions = ours.decoder.embedding.positions
-        assert positions is not None
-        table = positions(torch.arange(MAX_POSITIONS), n_positions=MAX_POSITIONS, dtype=torch.float32)
-        self.register_buffer("positions", table)
+        self.pad_id = config.pad_id
+        self.scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.tokens = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.register_buffer("positions", torch.empty(MAX_POSITIONS, config.d_model))
         options = {
             "dim_feedforward": config.d_ff,
             "dropout": config.dropout,
@@ -45,8 +48,6 @@ class TorchTransformer(nn.Module):
             custom_encoder=nn.TransformerEncoder(layer, config.n_encoder_layers, norm, enable_nested_tensor=False),
             **options,
         )
-        with torch.no_grad():
-            self._copy(ours)
 
     def forward(self, batch: Batch) -> Tensor:
         pads, n = batch.src == self.pad_id, batch.tgt_in.shape[1]
@@ -63,7 +64,14 @@ class TorchTransformer(nn.Module):
     def _embedded(self, ids: Tensor) -> Tensor:
         return nn.functional.embedding(ids, self.tokens) * self.scale + self.positions[: ids.shape[1]]
 
-    def _copy(self, ours: EncoderDecoder) -> None:
+    @torch.no_grad()
+    def copy(self, ours: EncoderDecoder) -> None:
+        """Takes the weights of the product."""
+        positions = ours.decoder.embedding.positions
+        assert positions is not None
+        table = positions(torch.arange(MAX_POSITIONS), n_positions=MAX_POSITIONS, dtype=torch.float32)
+        self.get_buffer("positions").copy_(table)
+        self.tokens.copy_(ours.decoder.embedding.tokens.weight)
         stacks = ((self.transformer.encoder, ours.encoder.stack), (self.transformer.decoder, ours.decoder.stack))
         for theirs, stack in stacks:
             _copy_norm(theirs.norm, stack.norm)
@@ -93,8 +101,16 @@ def _copy_norm(theirs: nn.LayerNorm, ours: nn.Module) -> None:
     theirs.bias.copy_(ours.beta)
 
 
-def torch_nn(ours: EncoderDecoder) -> tuple[nn.Module, Logits]:
-    model = TorchTransformer(ours)
+def write_torch_nn(ours: EncoderDecoder, out: Path) -> None:
+    """The weights of the product as those of `TorchTransformer`, in a folder."""
+    model = TorchTransformer(ours.config)
+    model.copy(ours)
+    safetensors.torch.save_model(model, str(out / WEIGHTS))
+
+
+def torch_nn(path: Path, config: ModelConfig) -> tuple[nn.Module, Logits]:
+    model = TorchTransformer(config)
+    safetensors.torch.load_model(model, path / WEIGHTS)
     return model, model
 
 

@@ -1,25 +1,27 @@
 """Tokens a second of a training step of fixed shape: the product's trainer beside its peers, in one run.
 
-    python bench/training_step.py [--size base small] [--dtype float32 bf16] [--memory] [--ways ...]
+    python bench/training_step.py [--size base small] [--dtype float32 bf16] [--memory base] [--ways ...]
 
 A step: 64 pairs of 20 source and 22 target tokens, no pads, no dropout; label smoothing 0.1, gradients clipped to 1,
 AdamW. The product runs its own `Trainer`, on a stream of one batch; the peers run the same step around their logits,
-under bf16 autocast where bf16 is asked for. torch.nn and transformers hold the product's weights, and the loss of each
-before training stands in the notes; x-transformers has fresh weights. The share is that of the matrix limit: FLOPs of
-the step over its time, by the speed that products of 2048 rows reach at these sizes in this type.
---memory adds the most memory of a process that makes two steps of 4,096 tokens.
+under bf16 autocast where bf16 is asked for. In each round the ways take turns, each in a process of its own. torch.nn
+and transformers hold the product's weights, and the loss of each before training stands in the notes; x-transformers
+has fresh weights. `products` is no way to train but the matrix limit: the tokens a second if the FLOPs of the step took
+the time of products of 2048 rows at these sizes in this type.
+--memory adds the most memory of a process that makes two steps of 4,096 tokens, for the sizes that it names.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import machine
 import measuring
 import models
 import torch
@@ -30,21 +32,18 @@ from torch import nn
 from glassformer.config import ModelConfig, TrainingConfig, ValidationConfig
 from glassformer.data.batches import Batch
 from glassformer.data.stream import UpdateGroup
-from glassformer.model import EncoderDecoder
 from glassformer.shapes import flops_per_token
-from glassformer.tasks.model_folder import load_model_folder
-from glassformer.training.checkpoint import Checkpoints
-from glassformer.training.objectives import TranslationLoss
-from glassformer.training.parallel import Parallel
-from glassformer.training.progress import RunLog
-from glassformer.training.trainer import RunLength, Trainer
+
+if TYPE_CHECKING:
+    from glassformer.model import EncoderDecoder
 
 SHAPE = (64, 20, 22)  # pairs, source tokens, target tokens
 MEMORY_SHAPE = (round(4096 / 42), 20, 22)
 SMOOTHING, LR, NEVER = 0.1, 1e-4, 10**9
 OURS = ("glassformer", "glassformer-compiled")
-WAYS = (*OURS, "torch.nn", "transformers", "x-transformers")
-LIBRARY = {"transformers": "transformers", "x-transformers": "x_transformers"}
+LIMIT = "products"
+WAYS = (*OURS, "torch.nn", "transformers", "x-transformers", LIMIT)
+LIBRARY = {"transformers": "transformers", "x-transformers": "x_transformers", "glassformer": "glassformer.tasks"}
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -94,6 +93,14 @@ class OneBatch:
 
 def product(model: EncoderDecoder, batch: Batch, dtype: str, folder: Path, *, is_compiled: bool = False) -> Way:
     """The trainer as `glassformer train` runs it, without validations and checkpoints."""
+    from glassformer.allocator import keep_freed_memory
+    from glassformer.training.checkpoint import Checkpoints
+    from glassformer.training.objectives import TranslationLoss
+    from glassformer.training.parallel import Parallel
+    from glassformer.training.progress import RunLog
+    from glassformer.training.trainer import RunLength, Trainer
+
+    keep_freed_memory()
     loss = TranslationLoss(model, smoothing=SMOOTHING)
     stream = OneBatch(batch)
     trainer = Trainer(
@@ -121,7 +128,7 @@ def product(model: EncoderDecoder, batch: Batch, dtype: str, folder: Path, *, is
         stream.n_left = n
         with suppress(_Enough), redirect_stderr(StringIO()):  # there its status would go
             trainer.run()
-        measuring.synchronize()
+        machine.synchronize()
 
     @torch.no_grad()
     def value() -> float:
@@ -152,7 +159,7 @@ def peer(model: nn.Module, logits: training_peers.Logits, batch: Batch, dtype: s
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        measuring.synchronize()
+        machine.synchronize()
 
     def value() -> float:
         with torch.no_grad():
@@ -169,17 +176,20 @@ def n_tokens(shape: tuple[int, int, int]) -> int:
 def load(name: str, dtype: str, work: Path, shape: tuple[int, int, int]) -> Way:
     """A way to train the model in `work`, on the accelerator where there is one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    ours = load_model_folder(work / models.OURS).model
-    assert isinstance(ours, EncoderDecoder) and ours.config.pad_id is not None
-    batch = fixed_batch(ours.config, *shape)
+    config = models.config_of(work)
+    batch = fixed_batch(config, *shape)
     if name in OURS:
-        return product(ours.to(device), batch, dtype, work / "run", is_compiled=name.endswith("compiled"))
+        from glassformer.tasks.model_folder import load_model_folder
+
+        ours = load_model_folder(work / models.OURS).model.to(device)
+        return product(ours, batch, dtype, work / "run", is_compiled=name.endswith("compiled"))  # type: ignore[arg-type]
     if name == "torch.nn":
-        model, logits = training_peers.torch_nn(ours)
+        model, logits = training_peers.torch_nn(work / name, config)
     elif name == "transformers":
-        model, logits = training_peers.transformers_model(work / name, ours.config.pad_id)
+        assert config.pad_id is not None
+        model, logits = training_peers.transformers_model(work / name, config.pad_id)
     else:
-        model, logits = training_peers.x_transformers_model(ours.config)
+        model, logits = training_peers.x_transformers_model(config)
     return peer(model.to(device), logits, batch, dtype)
 
 
@@ -197,46 +207,51 @@ def matrix_limit(config: ModelConfig, dtype: str) -> float:
         (config.d_ff, d): inner,
         (d, config.vocab_size): d * config.vocab_size * t,
     }
-    times = sum(n / measuring.matrix_rate(2048, *widths, DTYPES[dtype]) for widths, n in work.items())
+    times = sum(n / machine.matrix_rate(2048, *widths, DTYPES[dtype]) for widths, n in work.items())
     return sum(work.values()) / times
 
 
-def measure(size: str, dtype: str, options: argparse.Namespace) -> Iterator[Result]:
-    config = models.model_config(size)
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        models.write(models.random_folder(config), work, {models.OURS, "transformers"} & {models.OURS, *options.ways})
-        case = {"size": size, "type": dtype}
-        yield speed(case, config, work, options)
-        if options.memory:
-            yield memory(case, work, options)
+def prepare(work: Path, options: argparse.Namespace) -> None:
+    for size in options.size:
+        written = {models.OURS, *options.ways} & {models.OURS, "transformers", "torch.nn"}
+        models.write(models.random_folder(models.model_config(size)), work / size, written)
 
 
-def speed(case: dict[str, str], config: ModelConfig, work: Path, options: argparse.Namespace) -> Result:
-    limit = matrix_limit(config, case["type"])
-    ways = {name: load(name, case["type"], work, SHAPE) for name in options.ways}
+def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
+    for size in options.size:
+        for dtype in options.dtype:
+            case = {"size": size, "type": dtype}
+            yield speed(case, work / size, options)
+            if size in options.memory and options.ways != [LIMIT]:
+                yield memory(case, work / size, options)
+
+
+def speed(case: dict[str, str], work: Path, options: argparse.Namespace) -> Result:
+    ways = {name: load(name, case["type"], work, SHAPE) for name in options.ways if name != LIMIT}
     losses = {name: f"{way.loss():.4f}" for name, way in ways.items()}
     runs = {name: lambda way=way: way.steps(options.steps) for name, way in ways.items()}  # type: ignore[misc]
     seconds, _ = measuring.take_turns(runs, options.rounds)
-    result = Result(
+    values = measuring.per_second(options.steps * n_tokens(SHAPE), seconds)
+    if LIMIT in options.ways:
+        config = models.config_of(work)
+        flops = flops_per_token(config, *SHAPE[1:]).training
+        values[LIMIT] = [matrix_limit(config, case["type"]) / flops for _ in range(options.rounds)]
+    return Result(
         case=case,
         unit="source + target tokens/s",
-        values=measuring.per_second(options.steps * n_tokens(SHAPE), seconds),
+        values=values,
         ours=[name for name in ways if name in OURS],
-        notes={"loss before": ", ".join(f"{name} {loss}" for name, loss in losses.items())},
+        bounds=[LIMIT] if LIMIT in values else [],
+        notes={f"loss of {name} before": loss for name, loss in losses.items()},
     )
-    flops = flops_per_token(config, *SHAPE[1:]).training
-    shares = ", ".join(f"{name} {result.median(name) * flops / limit:.0%}" for name in ways)
-    result.notes[f"share of {limit / 1e9:,.0f} GFLOP/s"] = shares
-    return result
 
 
 def memory(case: dict[str, str], work: Path, options: argparse.Namespace) -> Result:
     rest = ("--dtype", case["type"], "--threads", options.threads)
     values = {
-        name: [measuring.alone(__file__, "--alone", name, work, *rest)["mib"]]
+        name: [machine.alone(__file__, "--alone", name, work, *rest)["mib"] for _ in range(options.rounds)]
         for name in options.ways
-        if name != "glassformer-compiled"
+        if name not in ("glassformer-compiled", LIMIT)
     }
     ours = [name for name in values if name in OURS]
     case = case | {"tokens": f"{n_tokens(MEMORY_SHAPE):,}"}
@@ -244,22 +259,22 @@ def memory(case: dict[str, str], work: Path, options: argparse.Namespace) -> Res
 
 
 def main() -> None:
-    parser = measuring.parser_of(__doc__, rounds=5)
+    parser = measuring.parser_of(__doc__)
+    measuring.add_ways(parser, WAYS, [way for way in WAYS if way != OURS[1]])
     parser.add_argument("--size", nargs="*", choices=models.SIZES, default=["base", "small"])
     parser.add_argument("--dtype", nargs="*", choices=DTYPES, default=list(DTYPES))
-    parser.add_argument("--ways", nargs="*", choices=WAYS, default=[way for way in WAYS if way != OURS[1]])
-    parser.add_argument("--steps", type=int, default=1, help="of each way in a round")
-    parser.add_argument("--memory", action="store_true", help="also the most memory of a step of 4,096 tokens")
+    parser.add_argument("--steps", type=int, default=3, help="of each way in a round")
+    parser.add_argument("--memory", nargs="*", choices=models.SIZES, default=[], help="sizes: also the most memory")
     parser.add_argument("--alone", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.alone:
         name, work = options.alone
-        with measuring.memory_of(LIBRARY.get(name, "torch")):
+        with machine.memory_of(LIBRARY.get(name, "torch")):
             load(name, options.dtype[0], Path(work), MEMORY_SHAPE).steps(2)
         return
-    cases = ((size, dtype) for size in options.size for dtype in options.dtype)
-    measuring.report((result for case in cases for result in measure(*case, options)), options.json)
+    parts = [("--size", size, "--dtype", dtype) for size in options.size for dtype in options.dtype]
+    measuring.run(options, lambda work: prepare(work, options), lambda work: measure(work, options), parts)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import accelerator
@@ -23,7 +25,7 @@ SHAPE = (3, 5, 7)
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same random weights for every engine."""
     folder = tmp_path_factory.mktemp("work")
-    models.write(models.random_folder(CONFIG), folder, {models.OURS, "transformers", "ctranslate2"})
+    models.write(models.random_folder(CONFIG), folder, {models.OURS, "transformers", "ctranslate2", "torch.nn"})
     return folder
 
 
@@ -48,6 +50,25 @@ def test_peers_in_training_have_the_same_loss_before_and_after_steps(work: Path,
     assert after["torch.nn"] < before["torch.nn"] and after["transformers"] < before["transformers"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "decoding.load('transformers', work, 1)(decoding.sources(1, 1000, 2), 1, 2)",
+        "decoding.load('ctranslate2', work, 1)(decoding.sources(1, 1000, 2), 1, 2)",
+        "text_generation.transformers_way, sentences.tokenizers_of(work / 'glassformer'), embeddings.onnxruntime_way",
+        "training_step.load('torch.nn', 'float32', work, (3, 5, 7)).steps(1)",
+        "training_step.load('transformers', 'float32', work, (3, 5, 7)).steps(1)",
+    ],
+)
+def test_a_process_of_a_peer_imports_no_model_of_the_product(work: Path, line: str) -> None:
+    names = ("decoding", "text_generation", "sentences", "embeddings", "training_step")
+    script = f"import sys; from pathlib import Path; sys.path.insert(0, {str(Path(models.__file__).parent)!r})\n"
+    script += f"import {', '.join(names)}; work = Path({str(work)!r}); {line}\n"
+    script += "print(*(name for name in sys.modules if name.startswith(('glassformer.model', 'glassformer.alloc'))))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.strip() == ""
+
+
 def test_a_round_makes_as_many_updates_as_it_says(work: Path) -> None:
     stream = training_step.OneBatch(training_step.fixed_batch(CONFIG, *SHAPE))
     stream.n_left = 2
@@ -60,7 +81,7 @@ def test_a_round_makes_as_many_updates_as_it_says(work: Path) -> None:
 
 def test_the_matrix_limit_weighs_each_product_by_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {(32, 32): 1.0, (32, 64): 2.0, (64, 32): 2.0, (32, 1200): 4.0}
-    monkeypatch.setattr(training_step.measuring, "matrix_rate", lambda rows, k, n, dtype: rates[k, n])
+    monkeypatch.setattr(training_step.machine, "matrix_rate", lambda rows, k, n, dtype: rates[k, n])
     _, s, t = training_step.SHAPE
     square, inner, logits = 32 * 32 * (4 * s + 6 * t + 2 * s), 2 * 32 * 64 * (s + t), 32 * 1200 * t
     expected = (square + inner + logits) / (square + inner / 2 + logits / 4)
