@@ -272,8 +272,8 @@ class EncoderOnly(nn.Module):
         return self.pooled(self(ids, mask=mask, segment_ids=segment_ids), mask)
 
     def pooled(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """The same of features x [B, T, D] and their mask [B, T]."""
-        x = pool(x, mask, how=self.config.pooling)
+        """The same of features x [B, T, D] and their mask [B, T]; in float32 at least, so that a length of 1 is one."""
+        x = pool(x.to(torch.promote_types(x.dtype, torch.float32)), mask, how=self.config.pooling)
         return nn.functional.normalize(x, dim=-1) if self.config.is_normalized else x
 
     def label_logits(self, ids: Tensor, *, mask: Tensor | None = None, segment_ids: Tensor | None = None) -> Tensor:
