@@ -163,7 +163,7 @@ def test_results_come_back_from_their_file_and_fill_the_page(tmp_path: Path) -> 
     text = report.page(tmp_path, tmp_path / "images", "images")
     assert "| base | 8 | 1 | 220 ±45% (**2.00**) | 60 ±17% (3.14) | 100 ±5% (2.00) |" in text
     assert "| base | 8 | 1 | 10 (**3.00**) | 30 (3.00) |" in text
-    assert "- size base, batch 8, beam 1: seen: it all" in text
+    assert "- size base, batch 8, beam 1, MiB: seen: it all" in text
     assert "## Generation" not in text
     picture = (tmp_path / "images" / report.PICTURE).read_text(encoding="utf-8")
     assert picture.startswith("<svg") and "fast peer" in picture

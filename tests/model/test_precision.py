@@ -97,3 +97,21 @@ def test_a_model_in_int8_stays_what_it_is() -> None:
     for other in ("float32", "bf16"):
         with pytest.raises(ConfigError, match=f"precision={other} for a model in int8"):
             with_precision(model, other)  # type: ignore[arg-type]
+
+
+@has_kernel
+def test_a_large_result_is_made_in_parts_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = Int8Linear(torch.randn(12, 16), torch.randn(12), scale=0.5)
+    x = torch.randn(5, 3, 16)
+    expected = layer(x)
+    for largest in (1, 24, 100, 179):
+        monkeypatch.setattr("glassformer.model.quantized.LARGE", largest)
+        assert torch.equal(layer(x), expected)
+
+
+@has_kernel
+def test_a_matrix_is_quantised_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(7, 5)
+    expected = quantize_rows(weight)
+    monkeypatch.setattr("glassformer.model.quantized.ROWS", 3)
+    assert all(torch.equal(a, b) for a, b in zip(quantize_rows(weight), expected, strict=True))

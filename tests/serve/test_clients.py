@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import deepl
+import httpx
 import numpy as np
 import openai
 import pytest
 from deep_translator import LibreTranslator
+from libretranslate_aio import AsyncLibreTranslate, LibreTranslate
+from libretranslate_aio.exceptions import BadRequestError, ForbiddenError
 from libretranslatepy import LibreTranslateAPI
 
 from glassformer.config import GenerationConfig
@@ -35,6 +39,37 @@ def test_libretranslatepy(server: Running) -> None:
         {"code": "en", "name": "English", "targets": ["de", "fr"]},
         {"code": "fr", "name": "French", "targets": ["de"]},
     ]
+
+
+def test_libretranslate_aio(server: Running, tmp_path: Path) -> None:
+    """The client of the same protocol that sends files too, every call that it has."""
+    (tmp_path / "letter.txt").write_text(f"{TEXT}\n\na fish\n")
+    with LibreTranslate(server.url) as client:
+        assert client.health()
+        assert client.translate(TEXT, "en", "fr").translated_text == translated(TEXT)
+        both = client.translate([TEXT, "a fish"], "auto", "fr", alternatives=1)
+        assert both.translated_text == [translated(TEXT), translated("a fish")]
+        assert isinstance(both.detected_language, list) and len(both.detected_language) == 2
+        assert both.alternatives is not None and len(both.alternatives) == 2
+        assert client.detect("The weather is nice today, and we go out.")[0].language == "en"
+        assert [(language.code, language.targets) for language in client.languages()] == [
+            ("en", ["de", "fr"]),
+            ("fr", ["de"]),
+        ]
+        settings = client.frontend_settings()
+        assert settings.char_limit == 50_000 and ".txt" in settings.supported_files_format
+        letter = client.translate_file(tmp_path / "letter.txt", "en", "fr").translated_file_url
+        assert httpx.get(letter).text == f"{translated(TEXT)}\n\n{translated('a fish')}\n"
+        with pytest.raises(BadRequestError, match="zz is not supported"):
+            client.translate_file(tmp_path / "letter.txt", "en", "zz")
+        with pytest.raises(ForbiddenError, match="Suggestions are disabled"):
+            client.suggest(TEXT, "un chat", "en", "fr")
+
+    async def at_once() -> list[Any]:
+        async with AsyncLibreTranslate(server.url) as client:
+            return await asyncio.gather(*(client.translate(text, "en", "fr") for text in (TEXT, "a fish")))
+
+    assert [answer.translated_text for answer in asyncio.run(at_once())] == [translated(TEXT), translated("a fish")]
 
 
 def test_deep_translator(server: Running) -> None:

@@ -193,3 +193,12 @@ def test_rates_are_counted_for_each_key(tmp_path: Path) -> None:
         assert codes == [200, 200, 429, 200]
         answer = server.post("/translate", fields | {"api_key": "one"})
         assert answer.json()["error"] == "Slowdown: 2 per 1 minute" and 1 <= int(answer.headers["retry-after"]) <= 30
+
+
+def test_guesses_of_keys_are_counted_for_their_address(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("one\n")
+    with running(keys=str(tmp_path / "keys"), rate=3) as server:
+        fields = {"q": "a fish", "source": "en", "target": "fr"}
+        guesses = [{"api_key": "two"}, {}, {"api_key": "three"}, {"api_key": "four"}]
+        assert [server.post("/translate", fields | guess).status_code for guess in guesses] == [403, 400, 403, 429]
+        assert server.post("/translate", fields | {"api_key": "one"}).status_code == 200

@@ -16,6 +16,7 @@ from small_models import config, save_folder, tokenizer
 from glassformer.config import TokenizerConfig
 from glassformer.errors import CheckpointError, ConfigError, GlassformerError, TokenizerError
 from glassformer.model import EncoderDecoder
+from glassformer.model.quantized import Precision
 from glassformer.phrasebook import generate
 from glassformer.tasks import Translator
 from glassformer.tasks.model_folder import load_model_folder
@@ -204,3 +205,19 @@ def test_config_error_is_a_value_error(folder: Path) -> None:
     with pytest.raises(ValueError, match="d_ff=0"):
         load_model_folder(folder)
     assert issubclass(ConfigError, ValueError)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
+def test_a_loaded_model_does_not_need_its_file_any_more(folder: Path, precision: Precision) -> None:
+    if precision == "int8" and "fbgemm" not in torch.backends.quantized.supported_engines:
+        pytest.skip("int8 kernels are for x86-64")
+    loaded, path = load_model_folder(folder, precision=precision), folder / "model.safetensors"
+    src, tgt = random_ids(1, 5), random_ids(1, 4, seed=1)
+    with torch.no_grad():
+        before = loaded.model(src, tgt)
+        path.write_bytes(bytes(path.stat().st_size))  # the same file, now all zeros
+        assert torch.equal(loaded.model(src, tgt), before)
+    with path.open("wb"):  # emptied: what still read it would be killed
+        pass
+    with torch.no_grad():
+        assert torch.equal(loaded.model(src, tgt), before)

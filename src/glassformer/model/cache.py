@@ -58,9 +58,13 @@ class LayerCache:
             old[:, :, :n] = old.gather(2, index)
         self.length = n
 
-    def grow(self, room: int) -> None:
-        """Makes room for so many more positions."""
-        self._k, self._v = (F.pad(old, (0, 0, 0, room - self.room)) for old in (self._k, self._v))
+    def grow(self, size: int) -> None:
+        """Makes room for `size` positions in all. What is not written yet is not touched, so it takes no memory yet."""
+        n_rows, n_heads, _, width = self._k.shape
+        k, v = (old.new_empty(n_rows, n_heads, size, width) for old in (self._k, self._v))
+        for new, old in ((k, self._k), (v, self._v)):
+            new[:, :, : self.length] = old[:, :, : self.length]
+        self._k, self._v = k, v
 
     @property
     def room(self) -> int:
@@ -169,8 +173,9 @@ class KVCache:
         if self.layers[0].room < self.width:
             self._sweep()
         if self.layers[0].room < self.width:
+            size = self.width * (self.length + self.layers[0].room)  # as if each branch were a text of its own
             for layer in self.layers:
-                layer.grow(max(self.length // 2, self.width))
+                layer.grow(size)
         own = torch.eye(self.width, dtype=torch.bool, device=self.branches.device).expand(self.n_texts, -1, -1)
         self.branches = torch.cat([self.branches, own], dim=2)
         return self.branches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ M = TypeVar("M", bound=Model)
 
 # Activations take 7 bits, -63 to 63. With 8, CPUs without VNNI saturate: they add two products in 16 bits.
 _ACTIVATION_MAX, _ZERO_POINT = 63, 64
+LARGE = 1 << 21  # numbers of a result that is made in one piece
+ROWS = 1024  # quantised at a time, so that a vocabulary's matrix is never held in full beside its rounded one
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,9 +35,13 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         q int8 [N, K] and s float32 [N], with |W - q s| <= s / 2. A row of zeros has s = 1.
     """
-    largest = weight.detach().float().abs().amax(1)  # [N]
-    scale = torch.where(largest > 0, largest / 127, torch.ones_like(largest))
-    return (weight.detach().float() / scale[:, None]).round().to(torch.int8), scale
+    parts = []
+    for rows in torch.split(weight.detach(), ROWS):
+        largest = rows.float().abs().amax(1)  # [ROWS]
+        scale = torch.where(largest > 0, largest / 127, torch.ones_like(largest))
+        parts.append(((rows.float() / scale[:, None]).round_().to(torch.int8), scale))
+    q, scales = zip(*parts, strict=True)
+    return torch.cat(q), torch.cat(scales)
 
 
 class Int8Linear(nn.Module):
@@ -58,17 +64,30 @@ class Int8Linear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None, *, scale: float = 1.0) -> None:
         super().__init__()
         self.packed = _pack(*quantize_rows(weight))
-        self.bias = None if bias is None else bias.detach()
+        self.n_out = len(weight)
+        self.bias = None if bias is None else bias.detach().clone()
         self.scale = scale
 
     def forward(self, x: Tensor) -> Tensor:
         largest = x.abs().amax(-1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
+        if x.numel() // x.shape[-1] * self.n_out <= LARGE:
+            return self._product(x / largest, largest)
+        # The kernel's integers take as much memory again as its result: they are made for some rows at a time.
+        out = x.new_empty(*x.shape[:-1], self.n_out)
+        parts = (torch.split(part.flatten(0, -2), max(1, LARGE // self.n_out)) for part in (x, largest, out))
+        for rows, m, y in zip(*parts, strict=True):
+            self._product(rows / m, m, out=y)
+        return out
+
+    def _product(self, x: Tensor, m: Tensor, out: Tensor | None = None) -> Tensor:
+        """m (x W^T) + b, |x| <= 1; written to `out`, if any."""
         y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
-            x / largest, 1 / _ACTIVATION_MAX, _ZERO_POINT, self.packed
+            x, 1 / _ACTIVATION_MAX, _ZERO_POINT, self.packed
         )
         if self.scale != 1.0:
-            largest *= self.scale
-        return y.mul_(largest) if self.bias is None else torch.addcmul(self.bias, y, largest, out=y)
+            m = m * self.scale
+        out = y if out is None else out
+        return torch.mul(y, m, out=out) if self.bias is None else torch.addcmul(self.bias, y, m, out=out)
 
 
 def with_precision(model: M, precision: Precision) -> M:
@@ -95,7 +114,8 @@ def with_precision(model: M, precision: Precision) -> M:
     if precision == "float32":
         return model
     if precision == "bf16":
-        return cast(M, copy.deepcopy(model).to(torch.bfloat16))
+        rounded = {id(p): nn.Parameter(p.detach().to(torch.bfloat16), p.requires_grad) for p in model.parameters()}
+        return copy.deepcopy(model, rounded)
     _check_int8(next(model.parameters()))
     shared = {id(parameter): parameter for parameter in model.parameters()}  # deepcopy takes these as copied already
     other = copy.deepcopy(model, shared)

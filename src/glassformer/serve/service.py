@@ -49,15 +49,16 @@ class Service:
     def admit(self, request: Request, key: str | None, *, missing: Refusal, wrong: Refusal) -> None:
         """Lets a request in that has a right key, is not one too many, and finds the models loaded.
 
+        What has no right key counts for its address, so that keys cannot be guessed faster than requests are taken.
+
         Raises:
             Refusal: `missing` or `wrong`; 429; 503.
         """
-        if self.keys and key is None:
-            raise missing
-        if not self.keys.allow(key):
-            raise wrong
+        is_allowed = self.keys.allow(key)
         address = request.client.host if request.client else ""
-        self.rate.take(f"key {key}" if self.keys else address)
+        self.rate.take(f"key {key}" if self.keys and is_allowed else f"address {address}")
+        if not is_allowed:
+            raise missing if key is None else wrong
         if not self.is_ready:
             raise Refusal(503, "The models are being loaded.", code="loading", retry_after_s=2)
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from glassformer.allocator import keep_freed_memory
+from glassformer.allocator import give_back_freed_memory, keep_freed_memory
 from glassformer.config import Config
 from glassformer.errors import CheckpointError, TokenizerError
 from glassformer.model import Model, build_model
@@ -104,10 +104,16 @@ def load_model_folder(path: str | Path, *, precision: Precision = "float32") -> 
     _check_vocabulary("source_tokenizer", src_tokenizer, config.model.source_vocab_size, hashes)
     with _Undrawn():
         model = build_model(config.model)
-    load_state(model, load_tensors(path / WEIGHTS), str(path / WEIGHTS))
+    # What is rounded next is read where it lies, in the mapped file: no copy of the weights in full is ever held.
+    is_rounded = precision != "float32"
+    load_state(model, load_tensors(path / WEIGHTS), str(path / WEIGHTS), is_shared=is_rounded)
     metrics = _read_json(path / METRICS) if (path / METRICS).exists() else {}
     labels = None if config.model.head == "none" else _labels(path / LABELS, config.model.n_labels)
     model = with_precision(model.eval(), precision)
+    if is_rounded:
+        for parameter in model.parameters():  # the file may be replaced while the model is in use
+            parameter.data = parameter.detach().clone()
+    give_back_freed_memory()
     return ModelFolder(path, config, model, tokenizer, src_tokenizer, metrics, labels)
 
 

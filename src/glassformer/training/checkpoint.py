@@ -89,8 +89,11 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def load_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
-    """Fills a model; every parameter must be there with its shape, and nothing else may be."""
+def load_state(model: nn.Module, state: dict[str, Tensor], source: str, *, is_shared: bool = False) -> None:
+    """Fills a model; every parameter must be there with its shape, and nothing else may be.
+
+    With `is_shared` the parameters are the tensors of `state` themselves, where their type is right: no copy is made.
+    """
     parameters = dict(model.named_parameters())
     missing, unexpected = sorted(parameters.keys() - state.keys()), sorted(state.keys() - parameters.keys())
     wrong = [name for name in parameters.keys() & state.keys() if parameters[name].shape != state[name].shape]
@@ -104,7 +107,10 @@ def load_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
         )
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(state[name])
+            if is_shared and state[name].dtype == parameter.dtype:
+                parameter.data = state[name]
+            else:
+                parameter.copy_(state[name])
 
 
 @contextmanager
