@@ -1,6 +1,8 @@
 """What serving costs: many clients at once, beside one offline batch and one text after the other.
 
-python bench/serving.py MODEL ROWS.tsv [--clients 32] [--rows 320]
+The server is a process of its own; its processor time is told beside the wall clock. The clients are this process.
+
+python bench/serving.py MODEL ROWS.tsv [--clients 32] [--rows 320] [--threads 1]
 """
 
 from __future__ import annotations
@@ -28,13 +30,16 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rows", dest="n_rows", type=int, default=320)
     parser.add_argument("--alone", type=int, default=40, help="rows for one text after the other")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the products, in each way")
     given = parser.parse_args()
     lines = given.rows.read_text(encoding="utf-8").splitlines()
     texts = [line.split("\t")[0] for line in lines if line.strip()][: given.n_rows]
-    torch.set_num_threads(1)
+    torch.set_num_threads(given.threads)
     offline, expected = offline_rate(given.model, texts)
-    alone = alone_rate(given.model, texts[: given.alone])
-    served, cpu_served, latencies, answers = asyncio.run(served_rate(given.model, texts, given.clients))
+    alone = alone_rate(given.model, texts[:: max(1, len(texts) // given.alone)])
+    own = time.process_time()
+    served, cpu_served, latencies, answers = asyncio.run(served_rate(given.model, texts, given.clients, given.threads))
+    own = time.process_time() - own
     n_same = sum(a == b for a, b in zip(answers, expected, strict=True))
     for name, (wall, cpu) in {"offline batch": offline, "one by one": alone, "served": (served, cpu_served)}.items():
         print(f"{name:14} {wall:8.2f} sentences/s of wall clock {cpu:8.2f} of processor time")
@@ -42,6 +47,7 @@ def main() -> None:
     print(f"served / one by one {served / alone[0]:.2f} wall, {cpu_served / alone[1]:.2f} processor")
     p50, p95, p99 = np.percentile(latencies, [50, 95, 99])
     print(f"latency p50 {p50:.2f} s, p95 {p95:.2f} s, p99 {p99:.2f} s; {n_same} of {len(texts)} answers as offline")
+    print(f"processor time of a request: server {1000 / cpu_served:.1f} ms, client {1000 * own / len(texts):.1f} ms")
 
 
 def offline_rate(model: str, texts: list[str]) -> tuple[tuple[float, float], list[str]]:
@@ -62,10 +68,12 @@ def alone_rate(model: str, texts: list[str]) -> tuple[float, float]:
     return len(texts) / (time.perf_counter() - wall), len(texts) / (time.process_time() - cpu)
 
 
-async def served_rate(model: str, texts: list[str], n_clients: int) -> tuple[float, float, list[float], list[str]]:
+async def served_rate(
+    model: str, texts: list[str], n_clients: int, n_threads: int
+) -> tuple[float, float, list[float], list[str]]:
     port = free_port()
-    command = [sys.executable, "-m", "glassformer", "serve", model, "--port", str(port), "--threads", "1"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    command = [sys.executable, "-m", "glassformer", "serve", model, "--port", str(port), "--threads", str(n_threads)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         limits = httpx.Limits(max_connections=n_clients)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=600) as client:
