@@ -75,7 +75,8 @@ bench-peers: .venv-peers/ready
 	$(PEERS)/python bench/decoding.py --first-token --memory base --json $(RESULTS)/decoding.json
 	$(PEERS)/python bench/decoding.py --threads 1 --shape base small --cell 1,1 1,4 8,1 32,4 \
 		--ways int8 bf16 transformers ctranslate2-int8 --json $(RESULTS)/decoding_1_thread.json
-	$(if $(MODEL),$(PEERS)/python bench/decoding.py --model $(MODEL) $(VALID_PAIRS) --json $(RESULTS)/sentences.json)
+	$(if $(MODEL),$(PEERS)/python bench/decoding.py --model $(MODEL) $(VALID_PAIRS) \
+		--ways float32 int8 bf16 transformers ctranslate2-int8 --json $(RESULTS)/sentences.json)
 	$(PEERS)/python bench/training_step.py --memory base --json $(RESULTS)/training_step.json
 	$(PEERS)/python bench/tokens.py $(TRAIN_PAIRS) $(VALID_PAIRS) --json $(RESULTS)/tokens.json
 	$(PEERS)/python bench/text_generation.py --json $(RESULTS)/text_generation.json

@@ -143,7 +143,7 @@ def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
 
 
 def main() -> None:
-    parser = measuring.parser_of(__doc__)
+    parser = measuring.parser_of(__doc__, rounds=2)
     measuring.add_ways(parser, (*OURS, *PEERS), DEFAULT)
     parser.add_argument("sentences", type=Path, help="one a line")
     parser.add_argument("--rows", type=int, default=2000)

@@ -134,11 +134,7 @@ def cell(result: Result, way: str) -> str:
 
 def noted(results: Sequence[Result]) -> str:
     """What else was seen, a line for each case that has something."""
-    lines = [
-        f"- {measuring.case_name(result.case)}: {'; '.join(remarks)}"
-        for result in results
-        if (remarks := result.remarks())
-    ]
+    lines = [f"- {result.name()}: {'; '.join(remarks)}" for result in results if (remarks := result.remarks())]
     return "\n".join([*lines, ""]) if lines else ""
 
 

@@ -24,9 +24,10 @@ from glassformer.config import GenerationConfig, ModelConfig
 from glassformer.presets import PRESETS
 
 PROMPT_TOKENS, NEW_TOKENS = 32, 64
+WARM_UP = 8  # tokens made before a batch is measured
 EXACT = ("float32", "transformers", "ctranslate2")  # these say the same
 
-Way = Callable[[torch.Tensor], list[list[int]]]  # prompts [B, T] -> the new tokens of each
+Way = Callable[[torch.Tensor, int], list[list[int]]]  # prompts [B, T], how many -> the new tokens of each
 
 
 def model_config(*, is_least: bool) -> ModelConfig:
@@ -57,15 +58,14 @@ def ours(path: Path, precision: str) -> Way:
     folder = load_model_folder(path, precision=precision)  # type: ignore[arg-type]
     config, model = folder.config.model, folder.model
     del folder
-    settings = GenerationConfig(beam_size=1, min_new_tokens=NEW_TOKENS)
 
-    def run(prompts: torch.Tensor) -> list[list[int]]:
+    def run(prompts: torch.Tensor, n_tokens: int) -> list[list[int]]:
         found = generate(
-            ModelDecoding(model, max_length=prompts.shape[1] + NEW_TOKENS),
+            ModelDecoding(model, max_length=prompts.shape[1] + n_tokens),
             prompts,
-            settings,
+            GenerationConfig(beam_size=1, min_new_tokens=n_tokens),
             eos_ids=[config.eos_id],
-            max_new_tokens=torch.full((len(prompts),), NEW_TOKENS),
+            max_new_tokens=torch.full((len(prompts),), n_tokens),
         )
         return [hypotheses[0].ids for hypotheses in found]
 
@@ -81,13 +81,13 @@ def transformers_way(path: Path, dtype: torch.dtype) -> Way:
     eos_id = model.config.eos_token_id
     model.generation_config = transformers.GenerationConfig(pad_token_id=model.config.pad_token_id)
 
-    def run(prompts: torch.Tensor) -> list[list[int]]:
+    def run(prompts: torch.Tensor, n_tokens: int) -> list[list[int]]:
         out = model.generate(
             prompts,
             attention_mask=torch.ones_like(prompts),
             do_sample=False,
-            min_new_tokens=NEW_TOKENS,
-            max_new_tokens=NEW_TOKENS,
+            min_new_tokens=n_tokens,
+            max_new_tokens=n_tokens,
             eos_token_id=eos_id,
         )
         return [row[prompts.shape[1] :].tolist() for row in out]
@@ -101,11 +101,11 @@ def ctranslate2_way(path: Path, n_threads: int) -> Way:
     engine = ctranslate2.Generator(str(path), device="cpu", inter_threads=1, intra_threads=n_threads)
     names = models.vocabulary_of(path)
 
-    def run(prompts: torch.Tensor) -> list[list[int]]:
+    def run(prompts: torch.Tensor, n_tokens: int) -> list[list[int]]:
         out = engine.generate_batch(
             [[names[i] for i in row] for row in prompts.tolist()],
-            min_length=NEW_TOKENS,
-            max_length=NEW_TOKENS,
+            min_length=n_tokens,
+            max_length=n_tokens,
             include_prompt_in_result=False,
         )
         return [row.sequences_ids[0] for row in out]
@@ -124,8 +124,10 @@ def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
     ways = {way: load(way, work, options.threads) for way in options.ways}
     for batch in options.batch:
         prompts = draw_prompts(batch)
-        runs = {way: lambda run=run, prompts=prompts: run(prompts) for way, run in ways.items()}  # type: ignore[misc]
-        seconds, found = measuring.take_turns(runs, options.rounds)
+        for run in ways.values():
+            run(prompts, WARM_UP)
+        runs = {way: lambda run=run, given=prompts: run(given, NEW_TOKENS) for way, run in ways.items()}  # type: ignore[misc]
+        seconds, found = measuring.take_turns(runs, options.rounds, is_warm=True)
         yield Result(
             case={"size": "gpt2", "batch": batch},
             unit="new tokens/s",
@@ -153,7 +155,7 @@ def memory(work: Path, options: argparse.Namespace) -> Result:
 def run_alone(way: str, work: Path, options: argparse.Namespace) -> None:
     prompts = draw_prompts(max(options.batch))
     with machine.memory_of(models.library_of(way)):
-        load(way, work, options.threads)(prompts)
+        load(way, work, options.threads)(prompts, NEW_TOKENS)
 
 
 def main() -> None:

@@ -259,7 +259,7 @@ def memory(case: dict[str, str], work: Path, options: argparse.Namespace) -> Res
 
 
 def main() -> None:
-    parser = measuring.parser_of(__doc__)
+    parser = measuring.parser_of(__doc__, rounds=2)
     measuring.add_ways(parser, WAYS, [way for way in WAYS if way != OURS[1]])
     parser.add_argument("--size", nargs="*", choices=models.SIZES, default=["base", "small"])
     parser.add_argument("--dtype", nargs="*", choices=DTYPES, default=list(DTYPES))
