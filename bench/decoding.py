@@ -29,7 +29,6 @@ from measuring import Result
 
 SHAPES = ("base", "small", "deep")
 SRC_TOKENS, TGT_TOKENS = 20, 30
-WARM_UP = 8  # tokens decoded before a cell is measured
 CELLS = [(batch, beam) for batch in (1, 8, 32, 64) for beam in (1, 4)]
 LARGEST = (64, 4)  # the cell whose memory is measured
 DEFAULT = ("float32", "int8", "bf16", "transformers", "ctranslate2", "ctranslate2-int8")
@@ -140,8 +139,6 @@ def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
         for batch, beam in options.cell:
             src = sources(batch, models.N_IDS, config.eos_id)
             case = {"size": size, "batch": batch, "beam": beam}
-            for way in ways.values():
-                way(src, beam, WARM_UP)
             yield speed(case, ways, src, beam, options.rounds)
             if options.first_token:
                 yield first_token(case, ways, src, beam, options.rounds)
@@ -149,7 +146,7 @@ def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
 
 def speed(case: dict[str, Any], ways: Mapping[str, Way], src: torch.Tensor, beam: int, rounds: int) -> Result:
     runs = {name: lambda way=way: way(src, beam, TGT_TOKENS) for name, way in ways.items()}  # type: ignore[misc]
-    seconds, found = measuring.take_turns(runs, rounds, is_warm=True)
+    seconds, found = measuring.take_turns(runs, rounds)
     return Result(
         case=case,
         unit="target tokens/s",
@@ -161,7 +158,7 @@ def speed(case: dict[str, Any], ways: Mapping[str, Way], src: torch.Tensor, beam
 
 def first_token(case: dict[str, Any], ways: Mapping[str, Way], src: torch.Tensor, beam: int, rounds: int) -> Result:
     runs = {name: lambda way=way: way(src, beam, 1) for name, way in ways.items()}  # type: ignore[misc]
-    seconds, _ = measuring.take_turns(runs, rounds, is_warm=True)
+    seconds, _ = measuring.take_turns(runs, rounds)
     values = {name: [1000 * s for s in times] for name, times in seconds.items()}
     return Result(
         case=case, unit="ms to the first token", values=values, ours=models.ours_of(ways), is_less_better=True

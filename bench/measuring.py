@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from machine import Company, about
 
 T = TypeVar("T")
+LEAST_S = 1.0  # of a measurement: shorter ones hang on one moment
 QUIET = 0.03  # share of the processors that others may take
 
 
@@ -125,7 +126,8 @@ def number(value: float) -> str:
 def take_turns(
     ways: Mapping[str, Callable[[], T]], rounds: int, *, is_warm: bool = False
 ) -> tuple[dict[str, list[float]], dict[str, T]]:
-    """Runs each way once in every round; returns the seconds of each, and what came out first.
+    """Runs each way in every round, again and again for LEAST_S; returns the seconds of one run of each, and what
+    came out first.
 
     A round to warm up comes before, and is not counted, unless the caller has done that.
     """
@@ -133,10 +135,12 @@ def take_turns(
     first: dict[str, T] = {}
     for turn in range(0 if is_warm else -1, rounds):
         for name, way in ways.items():
-            start = time.perf_counter()
-            out = way()
+            start, n_runs = time.perf_counter(), 0
+            while n_runs == 0 or (turn >= 0 and time.perf_counter() - start < LEAST_S):
+                out = way()
+                n_runs += 1
             if turn >= 0:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append((time.perf_counter() - start) / n_runs)
             first.setdefault(name, out)
     return seconds, first
 
