@@ -7,7 +7,7 @@ import torch
 
 from glassformer.errors import ConfigError
 from glassformer.model import attention_maps
-from glassformer.model.quantized import Int8Linear, quantize_rows, with_precision
+from glassformer.model.quantized import ACTIVATION_MAX, Int8Linear, quantize_rows, with_precision
 from helpers import FAMILIES, assert_close, build_tiny, encoder_decoder, padded, random_ids, run, tiny_config
 
 has_kernel = pytest.mark.skipif(
@@ -38,7 +38,7 @@ def test_activations_have_a_scale_for_each_token() -> None:
     layer = Int8Linear(weight, None, scale=0.5)
     q, scale = quantize_rows(weight)
     m = x.abs().amax(1, keepdim=True)
-    expected = 0.5 * m * ((63 * x / m).round() / 63) @ (q * scale[:, None]).T
+    expected = 0.5 * m * ((ACTIVATION_MAX * x / m).round() / ACTIVATION_MAX) @ (q * scale[:, None]).T
     assert_close(layer(x), expected, 1e-4, "the same integers, another order of sums")
     assert torch.equal(layer(x * 1000.0)[1], layer(x * torch.tensor([[1e-9], [1000.0], [1e9]]))[1])
 

@@ -20,8 +20,9 @@ __all__ = ["Int8Linear", "Precision", "quantize_rows", "with_precision"]
 Precision = Literal["float32", "bf16", "int8"]
 M = TypeVar("M", bound=Model)
 
-# Activations take 7 bits, -63 to 63. With 8, CPUs without VNNI saturate: they add two products in 16 bits.
-_ACTIVATION_MAX, _ZERO_POINT = 63, 64
+# Activations take 8 bits, -127 to 127, where the CPU adds their products in 32 bits (VNNI); else 7, -63 to 63, for the
+# kernel then adds two products in 16 bits, which would saturate.
+ACTIVATION_MAX = 127 if torch.cpu.get_capabilities().get("avx512_vnni", False) else 63
 LARGE = 1 << 21  # numbers of a result that is made in one piece
 ROWS = 1024  # quantised at a time, so that a vocabulary's matrix is never held in full beside its rounded one
 
@@ -45,11 +46,11 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Int8Linear(nn.Module):
-    """y = x W^T + b with int8 weights, one scale a row of W, and activations of 7 bits, one scale a token.
+    """y = x W^T + b with int8 weights, one scale a row of W, and activations of 8 bits, one scale a token.
 
-    Each token x_t is brought to [-1, 1] by m_t = max|x_t| and rounded to 127 steps, so that the product is one of
-    integers, and exact: y_t = m_t (round(63 x_t / m_t) / 63) (q s)^T + b. A token's result depends on no other token,
-    so neither on the batch nor on its padding.
+    Each token x_t is brought to [-1, 1] by m_t = max|x_t| and rounded to steps of 1/A, A = 127 (63 on CPUs without
+    VNNI), so that the product is one of integers, and exact: y_t = m_t (round(A x_t / m_t) / A) (q s)^T + b. A token's
+    result depends on no other token, so neither on the batch nor on its padding.
 
     Args:
         weight: W, [N, K] float.
@@ -82,7 +83,7 @@ class Int8Linear(nn.Module):
     def _product(self, x: Tensor, m: Tensor, out: Tensor | None = None) -> Tensor:
         """m (x W^T) + b, |x| <= 1; written to `out`, if any."""
         y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
-            x, 1 / _ACTIVATION_MAX, _ZERO_POINT, self.packed
+            x, 1 / ACTIVATION_MAX, ACTIVATION_MAX + 1, self.packed
         )
         if self.scale != 1.0:
             m = m * self.scale
