@@ -24,7 +24,6 @@ from glassformer.config import GenerationConfig, ModelConfig
 from glassformer.presets import PRESETS
 
 PROMPT_TOKENS, NEW_TOKENS = 32, 64
-WARM_UP = 8  # tokens made before a batch is measured
 EXACT = ("float32", "transformers", "ctranslate2")  # these say the same
 
 Way = Callable[[torch.Tensor, int], list[list[int]]]  # prompts [B, T], how many -> the new tokens of each
@@ -124,10 +123,8 @@ def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
     ways = {way: load(way, work, options.threads) for way in options.ways}
     for batch in options.batch:
         prompts = draw_prompts(batch)
-        for run in ways.values():
-            run(prompts, WARM_UP)
         runs = {way: lambda run=run, given=prompts: run(given, NEW_TOKENS) for way, run in ways.items()}  # type: ignore[misc]
-        seconds, found = measuring.take_turns(runs, options.rounds, is_warm=True)
+        seconds, found = measuring.take_turns(runs, options.rounds)
         yield Result(
             case={"size": "gpt2", "batch": batch},
             unit="new tokens/s",
