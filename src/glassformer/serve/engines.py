@@ -86,6 +86,7 @@ class TextBatch:
                 del self._texts[number]
         return events
 
+    @torch.inference_mode()
     def join(self, other: TextBatch) -> None:
         self._search.join(other._search)  # type: ignore[arg-type] # equal settings: the same kind of search
         self._texts |= other._texts
