@@ -87,3 +87,28 @@ def test_draws_join_after_one_of_them_has_ended(t: int) -> None:
     model = build_tiny(tiny_config("decoder-only", vocab_size=6), seed=1)
     found, alone = joined_and_alone(model, [[1, 5, 4], [1, 5]], settings, {0: 0, t: 1}, 9, forbidden_ids=[0, 1])
     assert found == alone
+
+
+@torch.no_grad()
+def test_a_search_that_is_joined_all_the_time_stays_narrow() -> None:
+    """What only texts that are done have seen, or had in their memory, is left out when others join."""
+    model = build_tiny(tiny_config("encoder-decoder", vocab_size=60), seed=1)
+    settings, lengths = GenerationConfig(beam_size=3), [20, 4, 6, 5, 4, 6, 5, 4]
+    search: Any = None
+    for item, length in enumerate(lengths):
+        src = torch.arange(length)[None] % 50 + 5
+        decoding = ModelDecoding(model, max_length=13, src=src)
+        start = torch.tensor([[1]])
+        new = begin_search(decoding, start, settings, items=[item], eos_ids=[], max_new_tokens=[12], forbidden_ids=[0])
+        new.step()
+        if search is None:
+            search = new
+        else:
+            search.join(new)
+        cache = search.decoding.cache
+        n_seen = int(cache.branches.any(1).sum(1).max())
+        assert 4 * n_seen > 3 * cache.length
+        assert cache.cross[0].k.shape[2] == max(lengths[i] for i in search.items)
+        for _ in range(5):
+            search.step()
+    assert search.items == [6, 7]

@@ -118,6 +118,7 @@ class KVCache:
         key_positions: [B or 1, length], positions of those tokens, kept for biases by distance.
         next_positions: Position of the next token: one number, or [B, 1] when texts differ by their pads.
         length: Tokens kept of each text so far, pads and all branches included.
+        max_length: Most tokens of a branch.
         sources: [B], which source each text reads; texts of one source have equal cross keys and values.
 
     Source: the mask of branches is that of Miao et al. 2024 (SpecInfer), section 4.2.
@@ -132,6 +133,7 @@ class KVCache:
     key_positions: Tensor | None = None
     next_positions: Tensor | int = 0
     length: int = 0
+    max_length: int = 0
 
     @property
     def n_texts(self) -> int:
@@ -173,7 +175,8 @@ class KVCache:
         if self.layers[0].room < self.width:
             self._sweep()
         if self.layers[0].room < self.width:
-            size = self.width * (self.length + self.layers[0].room)  # as if each branch were a text of its own
+            # As if each branch were a text of its own; more only where texts of other ages have joined.
+            size = max(self.width * self.max_length, self.length + self.length // 2 + self.width)
             for layer in self.layers:
                 layer.grow(size)
         own = torch.eye(self.width, dtype=torch.bool, device=self.branches.device).expand(self.n_texts, -1, -1)
@@ -266,8 +269,10 @@ class KVCache:
         if self.width != other.width:  # texts of one cache have equally many branches
             self.separate()
             other.separate()
-        length = max(self._n_used(), other._n_used())
         parts = (self, other)
+        for part in parts:
+            part._tidy()
+        length = max(part._n_used() for part in parts)
         for mine, its in zip(self.layers, other.layers, strict=True):
             mine.join(its, length)
         self._join_memory(other)
@@ -284,7 +289,21 @@ class KVCache:
         elif self.key_mask is not None or other.key_mask is not None or self.length != other.length:
             self.key_mask = torch.cat([part._last(part._whole_mask(), length, False) for part in parts])
         self.sources = torch.cat([self.sources, other.sources + self.sources.max() + 1])
-        self.length = length
+        self.length, self.max_length = length, max(self.max_length, other.max_length)
+
+    def _tidy(self) -> None:
+        """Leaves out what is hidden from all: tokens that no branch sees, the end of memory where texts are shorter.
+
+        What comes later widens it again. A search that others join all the time would never be narrow otherwise.
+        """
+        if self.branches is not None:
+            self._sweep()
+        if self.memory_mask is not None:
+            is_read = self.memory_mask.any(0)  # [S]
+            width = len(is_read) - int(is_read.flip(0).int().argmax())
+            self.memory_mask = self.memory_mask[:, :width]
+            for cross in self.cross:
+                cross.k, cross.v = cross.k[:, :, :width], cross.v[:, :, :width]
 
     def _join_memory(self, other: KVCache) -> None:
         if not self.cross:

@@ -150,7 +150,11 @@ class Decoder(nn.Module):
             both = [block.cross_attention.keys_values(memory) for block in blocks]  # type: ignore[operator, union-attr]
             cross = [CrossCache(k.contiguous(), v.contiguous()) for k, v in both]  # head by head, as they are read
         return KVCache(
-            layers=layers, cross=cross, memory_mask=memory_mask, sources=torch.arange(n_rows, device=weight.device)
+            layers=layers,
+            cross=cross,
+            memory_mask=memory_mask,
+            sources=torch.arange(n_rows, device=weight.device),
+            max_length=max_length,
         )
 
 
