@@ -552,7 +552,7 @@ class ServeConfig:
     hosts: tuple[str, ...] = ()  # Host names of this server; unset: this machine's own on 127.0.0.1, else any
     cors: tuple[str, ...] = ()  # web origins whose pages may read answers, such as https://example.org; *: all
     keys: str | None = None  # file with one API key a line; unset: no key is asked for
-    rate: int = 0  # requests a minute of one key, or of one address where no key is asked for; 0: no limit
+    rate: int = 0  # requests a minute of one key, or of one address without a right one; 0: no limit
     max_body_bytes: int = 1_048_576  # bytes of a request's body
     max_file_bytes: int = 10_485_760  # bytes of a document for /translate_file; 0: none is taken
     max_chars: int = 50_000  # characters of all texts of a request, or of a document
