@@ -19,6 +19,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 RANKS = {
     "__init__": 0,
     "errors": 0,
+    "allocator": 0,
     "shapes": 0,
     "config": 0,
     "presets": 0,

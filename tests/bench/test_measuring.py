@@ -61,7 +61,8 @@ def test_a_bound_is_no_peer() -> None:
     assert found.best_peer() == "slow peer" and found.best_of_ours() == "bf16"
 
 
-def test_ways_take_turns_and_the_first_round_is_not_counted() -> None:
+def test_ways_take_turns_and_the_first_round_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "LEAST_S", 0.0)
     calls: list[str] = []
     ways = {name: lambda name=name: calls.append(name) or len(calls) for name in "ab"}
     seconds, first = measuring.take_turns(ways, 2)
@@ -70,7 +71,21 @@ def test_ways_take_turns_and_the_first_round_is_not_counted() -> None:
     assert first == {"a": 1, "b": 2}
 
 
-def test_without_a_round_to_warm_up_the_first_is_counted() -> None:
+def test_a_short_way_runs_again_until_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def way() -> float:
+        now[0] += 0.3
+        return now[0]
+
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: now[0])
+    seconds, first = measuring.take_turns({"a": way}, 1)
+    assert seconds == {"a": [pytest.approx(0.3)]} and first == {"a": 0.3}
+    assert now[0] == pytest.approx(0.3 + 4 * 0.3)  # one to warm up, then four for a second
+
+
+def test_without_a_round_to_warm_up_the_first_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "LEAST_S", 0.0)
     calls: list[str] = []
     seconds, first = measuring.take_turns({"a": lambda: calls.append("a") or len(calls)}, 2, is_warm=True)
     assert (len(calls), len(seconds["a"]), first) == (2, 2, {"a": 1})
