@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import socket
 import threading
@@ -83,6 +85,21 @@ def test_slow_clients_are_cut_by_an_absolute_deadline(strict: Running) -> None:
     assert heard.startswith(b"HTTP/1.1 408") and b"within 0.5 seconds" in heard
     for connection in connections:
         connection.close()
+
+
+def test_a_connection_may_rest_between_requests_but_not_within_one(strict: Running) -> None:
+    """A client that keeps a connection for longer than it has time for headers must not meet its end."""
+    connection = http.client.HTTPConnection("127.0.0.1", strict.port, timeout=10)
+    for _ in range(2):
+        connection.request("GET", "/languages")
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.read()
+        time.sleep(0.8)
+    assert connection.sock is not None  # still the first one
+    connection.sock.sendall(b"GET /lang")
+    with contextlib.suppress(ConnectionResetError):
+        assert connection.sock.recv(100) == b""
+    connection.close()
 
 
 def test_an_answer_that_takes_too_long_is_given_up(strict: Running) -> None:
