@@ -158,7 +158,7 @@ def test_what_nobody_waits_for_ends_within_a_step() -> None:
 
     async def main() -> tuple[int, list[Any]]:
         queue = batcher(engine, batch_tokens=100)
-        stays = queue.submit([item(1, limit=5)])
+        stays = queue.submit([item(1, limit=4)])
         with queue.submit([Item(ids=[2], size=1, settings=GREEDY, limit=500)]) as leaves:
             async for _ in leaves.events():
                 break
@@ -209,3 +209,19 @@ def test_a_short_request_joins_a_long_document_that_runs() -> None:
     n_steps, short, long = asyncio.run(main())
     assert n_steps <= 16 and len(short[0][0].ids) == 4
     assert [len(hypotheses[0].ids) for hypotheses in long] == [60] * 40
+
+
+def test_freed_memory_goes_back_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr("glassformer.serve.batcher.give_back_freed_memory", lambda: calls.append(1))
+
+    async def run(every_s: float) -> None:
+        monkeypatch.setattr("glassformer.serve.batcher.GIVE_BACK_EVERY_S", every_s)
+        queue = batcher(Log())
+        await result(queue.submit([item(1, limit=5)]))
+        queue.close()
+
+    asyncio.run(run(1000.0))
+    assert not calls
+    asyncio.run(run(-1.0))
+    assert len(calls) >= 3

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
+from glassformer.allocator import give_back_freed_memory
 from glassformer.config import GenerationConfig
 from glassformer.serve.items import Batch, Done, Engine, Item, Job
 from glassformer.serve.refusal import Refusal
@@ -26,6 +27,7 @@ LOGGER = logging.getLogger("glassformer.serve")
 JOB_SHARE = 32  # most items of one job that run at one time, so that a long document leaves room for others
 JOIN_SHARE = 0.25  # items join a running batch when they are such a share of it, since each joining copies its caches
 JOIN_STEPS = 8  # or after so many steps
+GIVE_BACK_EVERY_S = 30.0  # batches of all sizes leave gaps in memory, which would add up over the hours
 CLOSE_S = 10.0  # for the thread to end what runs
 
 
@@ -105,6 +107,7 @@ class Batcher:
         self._running: list[_Running] = []  # the thread's own
         self._numbers = count()
         self._n_steps = 0  # since something was begun
+        self._given_back_s = time.monotonic()
         self._ready = threading.Condition()
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="glassformer-worker", daemon=True)
@@ -159,6 +162,9 @@ class Batcher:
                 with self._ready:
                     n_waiting = self._n_waiting()
                 self._watcher.step(n_waiting, self._n_running())
+                if time.monotonic() - self._given_back_s > GIVE_BACK_EVERY_S:
+                    give_back_freed_memory()
+                    self._given_back_s = time.monotonic()
             except Exception as error:  # not of a batch: nobody may wait for ever
                 self._give_up(error)
 
