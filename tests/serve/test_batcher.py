@@ -158,7 +158,7 @@ def test_what_nobody_waits_for_ends_within_a_step() -> None:
 
     async def main() -> tuple[int, list[Any]]:
         queue = batcher(engine, batch_tokens=100)
-        stays = queue.submit([item(1, limit=4)])
+        stays = queue.submit([item(1, limit=5)])
         with queue.submit([Item(ids=[2], size=1, settings=GREEDY, limit=500)]) as leaves:
             async for _ in leaves.events():
                 break
@@ -218,7 +218,7 @@ def test_freed_memory_goes_back_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
     async def run(every_s: float) -> None:
         monkeypatch.setattr("glassformer.serve.batcher.GIVE_BACK_EVERY_S", every_s)
         queue = batcher(Log())
-        await result(queue.submit([item(1, limit=5)]))
+        await result(queue.submit([item(1, limit=4)]))
         queue.close()
 
     asyncio.run(run(1000.0))
