@@ -14,7 +14,7 @@ from glassformer.allocator import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):
-        torch.empty(8 << 20, dtype=torch.uint8).fill_(1)
+        torch.empty(48 << 20, dtype=torch.uint8).fill_(1)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()
 print(faults())
@@ -30,5 +30,6 @@ def faults(setting: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
 def test_freed_blocks_are_used_again() -> None:
-    pages = 10 * (8 << 20) // resource.getpagesize()
+    pages = 10 * (48 << 20) // resource.getpagesize()  # larger than what glibc keeps by itself, 32 MiB at most
     assert faults("keep_freed_memory()") < pages / 100
+    assert faults("") > pages / 2

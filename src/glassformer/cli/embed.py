@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from glassformer.cli import precision_option
-from glassformer.cli.texts import chunks_of
+from glassformer.cli.texts import chunks_of, finished_file
 from glassformer.errors import UserError
 
 
@@ -70,21 +70,13 @@ def _writer(output: Path | None, width: int) -> Iterator[Callable[[list[str], An
         return
     from glassformer.tasks.vector_file import VectorFile
 
-    partial = output.with_name(f".{output.name}.partial")
-    try:
+    with finished_file(output) as path:
         if output.suffix == ".npy":
-            with VectorFile(partial, width) as array:
+            with VectorFile(path, width) as array:
                 yield lambda texts, vectors: array.append(vectors)
         else:
-            with partial.open("w", encoding="utf-8", newline="\n") as file:
+            with path.open("w", encoding="utf-8", newline="\n") as file:
                 yield lambda texts, vectors: file.writelines(_json_lines(texts, vectors))
-        partial.replace(output)
-    except OSError as error:
-        raise UserError(
-            f"{output} cannot be written ({error.strerror}).", "A writable file was expected.", "Choose another one."
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _json_lines(texts: list[str], vectors: Any) -> Iterator[str]:

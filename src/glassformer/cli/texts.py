@@ -59,15 +59,15 @@ def from_argument(text: str) -> str:
 
 
 @contextmanager
-def text_writer(output: Path | None) -> Iterator[Callable[[str], None]]:
-    """Writes lines to standard output, or to a file that takes its name when all is done."""
-    if output is None:
-        yield lambda text: click.echo(text)
-        return
+def finished_file(output: Path) -> Iterator[Path]:
+    """Where to write a file that takes the name `output` when all is done, and is gone when that fails.
+
+    Raises:
+        UserError: It cannot be written.
+    """
     partial = output.with_name(f".{output.name}.partial")
     try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            yield lambda text: _write(file, text)
+        yield partial
         partial.replace(output)
     except OSError as error:
         raise UserError(
@@ -75,6 +75,16 @@ def text_writer(output: Path | None) -> Iterator[Callable[[str], None]]:
         ) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def text_writer(output: Path | None) -> Iterator[Callable[[str], None]]:
+    """Writes lines to standard output, or to a file that takes its name when all is done."""
+    if output is None:
+        yield lambda text: click.echo(text)
+        return
+    with finished_file(output) as path, path.open("w", encoding="utf-8", newline="\n") as file:
+        yield lambda text: _write(file, text)
 
 
 def _write(file: Any, text: str) -> None:

@@ -24,7 +24,7 @@ from glassformer.serve.service import Service
 __all__ = ["deadline_protocol", "serve", "start_logging"]
 
 # Longer than clients keep a connection that rests (httpx 5 s): else a request could meet its end.
-KEEP_ALIVE_S = 75.0
+KEEP_ALIVE_S = 75
 LOGGER = logging.getLogger("glassformer.serve")
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
@@ -83,7 +83,7 @@ def uvicorn_config(app: Any, config: ServeConfig) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         limit_concurrency=config.max_connections,
-        timeout_keep_alive=int(KEEP_ALIVE_S),
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.drain_s) or 1,
         h11_max_incomplete_event_size=16_384,
     )
@@ -93,7 +93,7 @@ def deadline_protocol(seconds: float) -> type[H11Protocol]:
     """An HTTP protocol that closes a connection which has not sent a request's headers within `seconds`.
 
     uvicorn's own clock starts again with every byte, so a client that sends one now and then would never be cut off.
-    Between two requests a connection may rest for KEEP_ALIVE_S.
+    Between two requests a connection may rest, for as long as uvicorn lets it.
     """
 
     class DeadlineProtocol(H11Protocol):
@@ -102,7 +102,7 @@ def deadline_protocol(seconds: float) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.start_clock(seconds)
+            self.start_clock()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self.stop_clock()
@@ -111,24 +111,19 @@ def deadline_protocol(seconds: float) -> type[H11Protocol]:
         def data_received(self, data: bytes) -> None:
             if self.is_resting:
                 self.is_resting = False
-                self.start_clock(seconds)
+                self.start_clock()
             super().data_received(data)
-            self.stop_clock_in_a_request()
-
-        def on_response_complete(self) -> None:
-            self.is_resting = True
-            self.start_clock(KEEP_ALIVE_S)
-            super().on_response_complete()
-            self.stop_clock_in_a_request()  # the next one may have come already
-
-        def stop_clock_in_a_request(self) -> None:
             if self.cycle is not None and not self.cycle.response_complete:
-                self.is_resting = False
                 self.stop_clock()
 
-        def start_clock(self, limit_s: float) -> None:
+        def on_response_complete(self) -> None:
             self.stop_clock()
-            self.deadline = self.loop.call_later(limit_s, self.transport.abort)
+            self.is_resting = True
+            super().on_response_complete()
+
+        def start_clock(self) -> None:
+            self.stop_clock()
+            self.deadline = self.loop.call_later(seconds, self.transport.abort)
 
         def stop_clock(self) -> None:
             if self.deadline is not None:
