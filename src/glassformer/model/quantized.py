@@ -22,7 +22,7 @@ M = TypeVar("M", bound=Model)
 
 # Activations take 8 bits, -127 to 127, where the CPU adds their products in 32 bits (VNNI); else 7, -63 to 63, for the
 # kernel then adds two products in 16 bits, which would saturate.
-_CAPABILITIES = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not tell
+_CAPABILITIES: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch does not tell
 ACTIVATION_MAX = 127 if _CAPABILITIES.get("avx512_vnni", False) else 63
 LARGE = 1 << 21  # numbers of a result that is made in one piece
 ROWS = 1024  # quantised at a time, so that a vocabulary's matrix is never held in full beside its rounded one
