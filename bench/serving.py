@@ -2,7 +2,7 @@
 
 The server is a process of its own; its processor time is told beside the wall clock. The clients are this process.
 
-python bench/serving.py MODEL ROWS.tsv [--clients 32] [--rows 320] [--threads 1]
+python bench/serving.py MODEL ROWS.tsv [--clients 32] [--rows 320] [--threads 1] [--workers 1]
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--rows", dest="n_rows", type=int, default=320)
     parser.add_argument("--alone", type=int, default=40, help="rows for one text after the other")
     parser.add_argument("--threads", type=int, default=1, help="threads of the products, in each way")
+    parser.add_argument("--workers", type=int, default=1, help="processes of the server, which share out the threads")
     given = parser.parse_args()
     lines = given.rows.read_text(encoding="utf-8").splitlines()
     texts = [line.split("\t")[0] for line in lines if line.strip()][: given.n_rows]
@@ -38,7 +39,7 @@ def main() -> None:
     offline, expected = offline_rate(given.model, texts)
     alone = alone_rate(given.model, texts[:: max(1, len(texts) // given.alone)])
     own = time.process_time()
-    served, cpu_served, latencies, answers = asyncio.run(served_rate(given.model, texts, given.clients, given.threads))
+    served, cpu_served, latencies, answers = asyncio.run(served_rate(given, texts))
     own = time.process_time() - own
     n_same = sum(a == b for a, b in zip(answers, expected, strict=True))
     for name, (wall, cpu) in {"offline batch": offline, "one by one": alone, "served": (served, cpu_served)}.items():
@@ -68,11 +69,11 @@ def alone_rate(model: str, texts: list[str]) -> tuple[float, float]:
     return len(texts) / (time.perf_counter() - wall), len(texts) / (time.process_time() - cpu)
 
 
-async def served_rate(
-    model: str, texts: list[str], n_clients: int, n_threads: int
-) -> tuple[float, float, list[float], list[str]]:
-    port = free_port()
-    command = [sys.executable, "-m", "glassformer", "serve", model, "--port", str(port), "--threads", str(n_threads)]
+async def served_rate(given: argparse.Namespace, texts: list[str]) -> tuple[float, float, list[float], list[str]]:
+    n_clients, port = given.clients, free_port()
+    command = [sys.executable, "-m", "glassformer", "serve", given.model, "--port", str(port)]
+    command += ["--threads", str(max(1, given.threads // given.workers))]
+    command += ["--workers", str(given.workers)] if given.workers > 1 else []
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         limits = httpx.Limits(max_connections=n_clients)
@@ -118,9 +119,11 @@ async def ready(client: httpx.AsyncClient) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
+    """Processor time of a process and those that it has started, so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return seconds + sum(map(cpu_seconds, map(int, children)))
 
 
 if __name__ == "__main__":
