@@ -77,6 +77,8 @@ bench-peers: .venv-peers/ready
 		--ways int8 bf16 transformers ctranslate2-int8 --json $(RESULTS)/decoding_1_thread.json
 	$(if $(MODEL),$(PEERS)/python bench/decoding.py --model $(MODEL) $(VALID_PAIRS) \
 		--ways float32 int8 bf16 transformers ctranslate2-int8 --json $(RESULTS)/sentences.json)
+	$(if $(MODEL),$(PEERS)/python bench/decoding.py --model $(MODEL) $(VALID_PAIRS) --workers 2 \
+		--ways float32 int8 ctranslate2-int8 --json $(RESULTS)/sentences_workers.json)
 	$(PEERS)/python bench/training_step.py --memory base --json $(RESULTS)/training_step.json
 	$(PEERS)/python bench/tokens.py $(TRAIN_PAIRS) $(VALID_PAIRS) --json $(RESULTS)/tokens.json
 	$(PEERS)/python bench/text_generation.py --json $(RESULTS)/text_generation.json

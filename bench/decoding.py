@@ -199,6 +199,9 @@ def main() -> None:
     parser.add_argument("--memory", nargs="*", choices=models.SIZES, default=[], help="sizes: also the most memory")
     parser.add_argument("--model", nargs=2, type=Path, metavar=("MODEL", "ROWS.tsv"), help="real sentences instead")
     parser.add_argument("--rows", type=int, default=650, help="with --model: how many")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="with --model: searches of one thread, beside each other"
+    )
     parser.add_argument("--beam", nargs="*", type=int, default=[1, 4], help="with --model")
     parser.add_argument("--alone", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -46,6 +46,12 @@ SECTIONS = {  # file -> heading and text, in the order of the page
         "Real sentences",
         "A trained translator on rows that it has not seen, from text to text; BLEU is sacreBLEU on their references.",
     ),
+    "sentences_workers": (
+        "Real sentences, two workers",
+        "The same with two searches of one thread beside each other: two processes of the product (`translate "
+        "--workers 2`), CTranslate2's inter_threads=2. CTranslate2 loses much of its speed to its threads where the "
+        "products of a model are small.",
+    ),
     "text_generation": ("Generation", "124 M random weights; a prompt of 32 tokens, 64 tokens forced, greedy."),
     "embeddings": ("Sentence embeddings", "MiniLM, six layers, from texts to vectors."),
     "training_step": (

@@ -1,4 +1,8 @@
-"""Real sentences through a trained translator, by every way, with the BLEU of each: `decoding.py --model`."""
+"""Real sentences through a trained translator, by every way, with the BLEU of each: `decoding.py --model`.
+
+With --workers N the ways that can have N searches of one thread beside each other: the product N processes, CTranslate2
+its inter_threads.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import measuring
 import models
@@ -40,7 +45,7 @@ def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
     """Sentences a second of each way, at each beam size; all search for the best mean log-probability of a token."""
     lines = [line.split("\t") for line in options.model[1].read_text(encoding="utf-8").splitlines()[: options.rows]]
     texts, references = [line[0] for line in lines], [line[1] for line in lines]
-    ways = {way: load(way, work, options.threads) for way in options.ways}
+    ways = {way: load(way, work, options) for way in options.ways}
     for beam in options.beam:
         runs = {way: lambda run=run, beam=beam: run(texts, beam) for way, run in ways.items()}  # type: ignore[misc]
         for run in ways.values():
@@ -48,7 +53,7 @@ def measure(work: Path, options: argparse.Namespace) -> Iterator[Result]:
         seconds, found = measuring.take_turns(runs, options.rounds, is_warm=True)
         expected = float32_of(work / f"float32-{beam}.json", found)
         yield Result(
-            case={"model": options.model[0].name, "rows": len(texts), "beam": beam},
+            case={"model": options.model[0].name, "rows": len(texts), "workers": options.workers, "beam": beam},
             unit="sentences/s",
             values=measuring.per_second(len(texts), seconds),
             ours=models.ours_of(ways),
@@ -71,25 +76,26 @@ def quality(found: list[str], expected: list[str] | None, references: list[str])
     return f"{bleu}, {sum(a == b for a, b in zip(found, expected, strict=True))} as float32"
 
 
-def load(way: str, work: Path, n_threads: int) -> Way:
+def load(way: str, work: Path, options: argparse.Namespace) -> Way:
     model = work / models.OURS
     return models.load(
         way,
         work,
-        ours=ours,
+        ours=lambda path, precision: ours(path, precision, options.workers),
         transformers=lambda path, dtype: transformers_way(path, model, dtype),
-        ctranslate2=lambda path: ctranslate2_way(path, model, n_threads),
+        ctranslate2=lambda path: ctranslate2_way(path, model, options.threads, options.workers),
     )
 
 
-def ours(path: Path, precision: str) -> Way:
-    from glassformer.tasks import Translator
+def ours(path: Path, precision: Any, n_workers: int) -> Way:
+    from glassformer.tasks import Translator, TranslatorPool
 
-    translator = Translator.load(path, precision=precision)  # type: ignore[arg-type]
+    translator = Translator.load(path, precision=precision)
+    pool = TranslatorPool(path, n_workers, precision=precision) if n_workers > 1 else None
 
     def run(texts: list[str], beam: int) -> list[str]:
         settings = GenerationConfig(beam_size=beam, length_penalty="average", alpha=1.0)
-        return [found.text for found in translator.translate(texts, generation=settings)]
+        return [found.text for found in translator.translate(texts, generation=settings, pool=pool)]
 
     return run
 
@@ -143,10 +149,11 @@ def transformers_way(path: Path, model: Path, dtype: torch.dtype) -> Way:
     return run
 
 
-def ctranslate2_way(path: Path, model: Path, n_threads: int) -> Way:
+def ctranslate2_way(path: Path, model: Path, n_threads: int, n_workers: int) -> Way:
     import ctranslate2
 
-    engine = ctranslate2.Translator(str(path), device="cpu", inter_threads=1, intra_threads=n_threads)
+    each = max(1, n_threads // n_workers)
+    engine = ctranslate2.Translator(str(path), device="cpu", inter_threads=n_workers, intra_threads=each)
     source, target = tokenizers_of(model)
     src_names = models.vocabulary_of(path, "source")
     ids_of = {name: i for i, name in enumerate(models.vocabulary_of(path))}

@@ -198,3 +198,13 @@ def test_locale_without_utf_8_gives_the_same_bytes(model: Path) -> None:
 
 def test_settings_of_the_folder_are_the_default(model: Path) -> None:
     assert Translator.load(model).generation == config().generation
+
+
+def test_workers_give_the_same(run: Run, expected: list[str]) -> None:
+    assert lines(run("--workers", "2", stdin=encoded(TEXTS))[1]) == expected
+    code, out, err = run("--workers", "2", "--strict", LONG * 20)
+    assert (code, out) == (2, "")
+    assert "at most" in err
+    assert run("--workers", "0", "a")[0] == 2
+    code, out, err = run("--workers", "2", "--server", "http://localhost:1", "a")
+    assert (code, "--workers" in err) == (2, True)

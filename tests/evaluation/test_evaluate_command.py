@@ -46,7 +46,10 @@ class StubTranslator:
     def load(cls, path: str, **_: Any) -> StubTranslator:
         return cls(path)
 
-    def translate(self, texts: list[str], *, generation: Any = None, on_progress: Any = None) -> list[StubTranslation]:
+    def translate(
+        self, texts: list[str], *, generation: Any = None, on_progress: Any = None, pool: Any = None
+    ) -> list[StubTranslation]:
+        assert pool is None
         self.calls.append((self.path, list(texts), generation))
         on_progress(len(texts))
         if Path(self.path).name.startswith("bad"):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from glassformer.cli import workers_option
 from glassformer.errors import DataError, UserError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     default="float32",
     help="What MODEL computes in; --against stays float32, so that the two can be compared.",
 )
+@workers_option
 @click.option("--tokenize", type=click.Choice(["13a", "intl", "zh", "char", "none"]), help="Words of BLEU; unset: 13a.")
 @click.option("--rouge", "is_rouge", is_flag=True, help="Score ROUGE too; on, and TER off, for a model of summaries.")
 @click.option("--no-ter", "is_without_ter", is_flag=True, help="Leave out TER, the slow metric.")
@@ -58,6 +60,7 @@ def command(
     against: str | None,
     beam: int | None,
     precision: Any,
+    n_workers: int,
     tokenize: Any,
     is_rouge: bool,
     is_without_ter: bool,
@@ -91,12 +94,12 @@ def command(
     read = {path: _from_file(path, test_set, encoding) for path in files}
     folder = _made(out) if out else None
 
-    system = read[hypotheses] if hypotheses else _translated(model, translator, test_set, beam)
+    system = read[hypotheses] if hypotheses else _translated(model, translator, test_set, beam, n_workers, precision)
     if folder:
         _write(folder / "hypotheses.txt", test_set.spread(system.hypotheses))
     other = None
     if against:
-        other = _translated(against, other_translator, test_set, beam) if other_translator else read[against]
+        other = _translated(against, other_translator, test_set, beam, n_workers) if other_translator else read[against]
         if folder and other_translator:
             _write(folder / "against.txt", test_set.spread(other.hypotheses))
     is_summary = any(each is not None and each.is_whole for each in (translator, other_translator))
@@ -165,19 +168,29 @@ def _from_file(path: str, test_set: TestSet, encoding: str) -> System:
     return System(name=path, hypotheses=test_set.select(list(read_lines(path, encoding=encoding)), path))
 
 
-def _translated(path: str, translator: Translator | None, test_set: TestSet, beam: int | None) -> System:
+def _translated(
+    path: str,
+    translator: Translator | None,
+    test_set: TestSet,
+    beam: int | None,
+    n_workers: int,
+    precision: Any = "float32",
+) -> System:
     import dataclasses
     import time
+    from contextlib import nullcontext
 
     from glassformer.evaluation.report import System
+    from glassformer.tasks.translator_pool import TranslatorPool
 
     assert translator is not None
     generation = dataclasses.replace(translator.generation, n_best=1)
     if beam:
         generation = dataclasses.replace(generation, beam_size=beam, do_sample=False)
     start = time.perf_counter()
-    with _progress(f"translating with {path}", len(test_set.sources)) as on_progress:
-        found = translator.translate(test_set.sources, generation=generation, on_progress=on_progress)
+    shared = TranslatorPool(path, n_workers, precision=precision) if n_workers > 1 else nullcontext()
+    with shared as pool, _progress(f"translating with {path}", len(test_set.sources)) as on_progress:
+        found = translator.translate(test_set.sources, generation=generation, on_progress=on_progress, pool=pool)
     return System(
         name=path,
         hypotheses=[translation.text for translation in found],

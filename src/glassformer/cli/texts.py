@@ -17,8 +17,10 @@ from glassformer.errors import UserError
 CHUNK_LINES = 1000  # lines read, worked on and written together
 
 
-def chunks_of(texts: tuple[str, ...], source: str | None, encoding: str | None = None) -> Iterator[list[str]]:
-    """TEXTs, or the lines of a file or (`-`, or nothing) of standard input, in lists of up to CHUNK_LINES.
+def chunks_of(
+    texts: tuple[str, ...], source: str | None, encoding: str | None = None, size: int = CHUNK_LINES
+) -> Iterator[list[str]]:
+    """TEXTs, or the lines of a file or (`-`, or nothing) of standard input, in lists of up to `size`.
 
     What is typed at a terminal comes line by line, so that each is answered at once.
 
@@ -30,11 +32,11 @@ def chunks_of(texts: tuple[str, ...], source: str | None, encoding: str | None =
             "Texts and --input were given.", "One of them was expected.", "Leave out --input, or the texts."
         )
     if texts:
-        return _chunks(map(from_argument, texts), CHUNK_LINES)
+        return _chunks(map(from_argument, texts), size)
     if source in (None, "-") and sys.stdin.isatty():
         click.echo("A line is answered when Enter is pressed; Ctrl-D (Windows: Ctrl-Z, Enter) ends.", err=True)
         return _chunks((line.rstrip("\r\n") for line in iter(sys.stdin.readline, "")), 1)
-    return _chunks(lines_of(source or "-", encoding), CHUNK_LINES)
+    return _chunks(lines_of(source or "-", encoding), size)
 
 
 def lines_of(source: str, encoding: str | None) -> Iterator[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from glassformer.cli import first_import, precision_option
-from glassformer.cli.texts import chunks_of, one_line, text_writer
+from glassformer.cli import first_import, precision_option, workers_option
+from glassformer.cli.texts import CHUNK_LINES, chunks_of, one_line, text_writer
 from glassformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting of generation.json.")
 @click.option("--encoding", default=None, metavar="NAME", help="Character encoding of the input (utf-8).")
 @precision_option
+@workers_option
 @click.option("--strict", is_flag=True, help="Refuse a text longer than the model takes instead of splitting it.")
 @click.option("--server", envvar="GLASSFORMER_SERVER", metavar="URL", help="Ask a running server for its model MODEL.")
 @click.option("--key", envvar="GLASSFORMER_KEY", metavar="KEY", help="Key for the server; better as GLASSFORMER_KEY.")
@@ -49,28 +51,30 @@ def command(
     sets: tuple[str, ...],
     encoding: str | None,
     precision: Any,
+    n_workers: int,
     strict: bool,
     server: str | None,
     key: str | None,
 ) -> None:
     """Translate TEXTs with the model in the folder MODEL; without TEXT and --input, standard input, line for line."""
-    chunks = chunks_of(texts, source, encoding)
+    chunks = chunks_of(texts, source, encoding, CHUNK_LINES * n_workers)
     if server is not None:
         local = {"--beam": beam, "--json": is_json, "--attention": attention, "--picture": picture, "--set": sets}
-        _refuse_local(local | {"--strict": strict, "--precision": precision != "float32"})
+        _refuse_local(local | {"--strict": strict, "--precision": precision != "float32", "--workers": n_workers > 1})
         _translate_remotely(server, key, model, chunks, n_best or 1, output)
         return
     with first_import():
-        from glassformer.tasks import Translator
+        from glassformer.tasks import Translator, TranslatorPool
 
     if picture and len(texts) != 1:
         raise UserError("--picture was given without one TEXT.", "A picture shows one text.", "Give the text itself.")
     translator = Translator.load(model, precision=precision)
     generation = _generation(translator.generation, sets, beam, n_best)
     n_cut = 0
-    with text_writer(output) as write:
+    shared = TranslatorPool(model, n_workers, precision=precision) if n_workers > 1 else nullcontext()
+    with shared as pool, text_writer(output) as write:
         for chunk in chunks:
-            found = translator.translate(chunk, generation=generation, is_strict=strict)
+            found = translator.translate(chunk, generation=generation, is_strict=strict, pool=pool)
             n_cut += sum(translation.n_unread_tokens > 0 for translation in found)
             for text, translation in zip(chunk, found, strict=True):
                 write(_json_line(translator, text, translation) if is_json else _text_lines(translation, generation))

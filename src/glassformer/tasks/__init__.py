@@ -4,6 +4,7 @@ from glassformer.tasks.classifier import Classification, Classifier
 from glassformer.tasks.embedder import Embedder
 from glassformer.tasks.labeller import Entity, Labeller, Labelling, Word
 from glassformer.tasks.translator import Alignment, Translation, Translator
+from glassformer.tasks.translator_pool import TranslatorPool
 
 __all__ = [
     "Alignment",
@@ -15,5 +16,6 @@ __all__ = [
     "Labelling",
     "Translation",
     "Translator",
+    "TranslatorPool",
     "Word",
 ]

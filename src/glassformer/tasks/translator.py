@@ -25,6 +25,8 @@ from glassformer.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from glassformer.tasks.translator_pool import TranslatorPool
+
 __all__ = ["Alignment", "Translation", "Translator", "join_lines"]
 
 
@@ -125,6 +127,7 @@ class Translator:
         batch_tokens: int = 4096,
         is_strict: bool = False,
         on_progress: Callable[[int], None] | None = None,
+        pool: TranslatorPool | None = None,
     ) -> list[Translation]:
         """Translates each text; output i belongs to text i.
 
@@ -138,14 +141,16 @@ class Translator:
             batch_tokens: Source tokens times hypotheses decoded together.
             is_strict: Refuse a text that would be split.
             on_progress: Called with the number of segments done so far.
+            pool: Processes that share the work; unset: this one does it.
 
         Raises:
             LengthError: With is_strict, a text is longer than the model takes.
+            GlassformerError: A process of the pool was killed.
         """
         generation = generation or self.generation
         plans = [self.segments(text, is_strict) for text in texts]
         segments = [segment for plan in plans for line in plan for segment in line]
-        outputs = iter(self._translate_segments(segments, generation, batch_tokens, on_progress))
+        outputs = iter(self._translate_segments(segments, generation, batch_tokens, on_progress, pool))
         return [join_lines([[next(outputs) for _ in line] for line in plan]) for plan in plans]
 
     def align(self, text: str, translation: Translation) -> Alignment:
@@ -199,26 +204,31 @@ class Translator:
         generation: GenerationConfig,
         batch_tokens: int,
         on_progress: Callable[[int], None] | None,
+        pool: TranslatorPool | None,
     ) -> list[Translation]:
         whole = self._encode(segments)
         sources = [self._cut(ids) for ids in whole]
         n_rows = generation.n_best if generation.do_sample else generation.beam_size
         order = sorted(range(len(segments)), key=lambda i: len(sources[i]), reverse=True)
-        outputs: dict[int, Translation] = {}
+        batches = []  # of like lengths; the longest come first
         while order:
-            longest = len(sources[order[0]])
-            size = max(1, batch_tokens // (longest * n_rows))
-            batch, order = order[:size], order[size:]
-            found = self._decode([sources[i] for i in batch], [segments[i] for i in batch], generation)
-            outputs |= {i: self.translation_of(hypotheses) for i, hypotheses in zip(batch, found, strict=True)}
+            size = max(1, batch_tokens // (len(sources[order[0]]) * n_rows))
+            batches.append(order[:size])
+            order = order[size:]
+        work = [([sources[i] for i in batch], [segments[i] for i in batch]) for batch in batches]
+        found = pool.search(work, generation) if pool else (self.search(*batch, generation) for batch in work)
+        outputs: dict[int, Translation] = {}
+        for batch, results in zip(batches, found, strict=True):
+            outputs |= {i: self.translation_of(hypotheses) for i, hypotheses in zip(batch, results, strict=True)}
             if on_progress is not None:
                 on_progress(len(outputs))
         n_unread = [len(ids) - len(cut) for ids, cut in zip(whole, sources, strict=True)]
         return [replace(outputs[i], n_unread_tokens=n) if n else outputs[i] for i, n in enumerate(n_unread)]
 
-    def _decode(
+    def search(
         self, sources: list[list[int]], texts: list[str], generation: GenerationConfig
     ) -> list[list[Hypothesis]]:
+        """The hypotheses for each source of one batch, best first; the texts give sampling its seeds."""
         limits = [self.limit(len(source), generation) for source in sources]
         return generate(
             *self.decoding(sources, limits),

@@ -1,0 +1,102 @@
+"""One translator in several processes, for many texts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import torch
+
+from glassformer.config import GenerationConfig
+from glassformer.errors import GlassformerError
+from glassformer.generation.hypothesis import Hypothesis
+from glassformer.model.quantized import Precision
+from glassformer.tasks.translator import Translator
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["TranslatorPool"]
+
+
+class TranslatorPool:
+    """Processes that share the batches of a translator, each with the model and one thread. Use it in a `with` block.
+
+    A step of a small model is hundreds of products too short to be shared between threads, so that N processes do more
+    than N threads. Each needs a second or two to begin, and memory for the model.
+
+        with TranslatorPool("runs/enfr", 4) as pool:
+            translations = translator.translate(texts, pool=pool)
+
+    The processes are spawned: a script keeps its own work under `if __name__ == "__main__":`.
+
+    Args:
+        path: Folder of the translator that is given the pool.
+        n_workers: Processes.
+        precision: That of the translator.
+    """
+
+    def __init__(self, path: str | Path, n_workers: int, *, precision: Precision = "float32") -> None:
+        self._n_workers = n_workers
+        context = multiprocessing.get_context("spawn")
+        self._executor = ProcessPoolExecutor(n_workers, context, _begin, (str(path), precision))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def search(
+        self, batches: Iterable[tuple[list[list[int]], list[str]]], generation: GenerationConfig
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """What `Translator.search` finds for each batch of sources and their texts, in order.
+
+        Raises:
+            GlassformerError: A process was killed.
+        """
+        futures = [self._executor.submit(_search, *batch, generation) for batch in batches]
+        try:
+            for future in futures:
+                yield future.result()
+        except BrokenProcessPool as error:
+            raise GlassformerError(
+                f"One of {self._n_workers} processes was killed.",
+                "Each must have memory for the model and its batches.",
+                "Use fewer workers.",
+            ) from error
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+_translators: list[Translator] = []  # the one of this process
+
+
+def _begin(path: str, precision: Precision) -> None:
+    """Loads the model in a new process, which ends with Ctrl-C and with the process that it works for."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    _translators.append(Translator.load(path, precision=precision))
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _search(sources: list[list[int]], texts: list[str], generation: GenerationConfig) -> list[list[Hypothesis]]:
+    return _translators[0].search(sources, texts, generation)
