@@ -78,7 +78,8 @@ def test_reference_equals_fused_in_long_texts_and_their_gradients(family: str, c
 
 
 def test_which_kernel_runs_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain products for short texts, in training and without gradients; torch's for single queries and long ones."""
+    """Plain products for short texts, in training and without gradients, and for single queries of many heads; torch's
+    for those of few, and for long texts."""
     calls: list[int] = []
     fused = torch.nn.functional.scaled_dot_product_attention
 
@@ -93,15 +94,19 @@ def test_which_kernel_runs_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         for n_queries in (1, 2, 31, 32):  # 31 * 129 < 64 * 64 < 32 * 129
             fused_attention(q[:, :, :n_queries], q, q, scale=1.0)
-    assert calls == [129, 1, 32]
+        for n_rows in (63, 64):  # of 2 heads
+            keys = q.expand(n_rows, -1, -1, -1)
+            fused_attention(keys[:, :, :1], keys, keys, scale=1.0)
+    assert calls == [129, 1, 32, 1]
 
 
-@pytest.mark.parametrize("n_queries", [2, 5])
-def test_short_texts_without_gradients_are_the_reference(n_queries: int) -> None:
+@pytest.mark.parametrize(("n_rows", "n_queries"), [(2, 2), (2, 5), (2, 1), (64, 1)])
+def test_short_texts_without_gradients_are_the_reference(n_rows: int, n_queries: int) -> None:
     """With a mask that leaves one row nothing, with a bias, with both; memory of another layout."""
-    q, k, v = (torch.randn(2, 7, 3, 4, generator=torch.Generator().manual_seed(i)).transpose(1, 2) for i in range(3))
+    generators = (torch.Generator().manual_seed(i) for i in range(3))
+    q, k, v = (torch.randn(n_rows, 7, 3, 4, generator=generator).transpose(1, 2) for generator in generators)
     q, bias = q[:, :, :n_queries], torch.randn(1, 3, n_queries, 7)
-    mask = torch.rand(2, 1, n_queries, 7) < 0.5
+    mask = torch.rand(n_rows, 1, n_queries, 7) < 0.5
     mask[1, :, 0] = False
     for options in ({}, {"mask": mask}, {"bias": bias}, {"mask": mask, "bias": bias}):
         expected, _ = attention(q, k, v, scale=0.5, **options)

@@ -118,8 +118,9 @@ def fused_attention(
     if is_cpu and has_gradients and n_scores <= 128 * 128:
         return attention(q, k, v, scale=scale, mask=mask, bias=bias, dropout=dropout)[0]
     mask = mask if mask is None else check_mask(mask)  # torch would add a float mask to the scores
-    is_short = q.shape[2] > 1 and n_scores <= 64 * 64 and q.shape[1] == k.shape[1] and q.dtype == torch.float32
-    if is_cpu and not has_gradients and is_short and not dropout:
+    is_plain = q.shape[2] > 1 or q.shape[0] * q.shape[1] >= 128  # a single query of few heads is the kernel's
+    is_plain = is_plain and n_scores <= 64 * 64 and q.shape[1] == k.shape[1] and q.dtype == torch.float32
+    if is_cpu and not has_gradients and is_plain and not dropout:
         return _plain_attention(q, k, v, scale=scale, mask=mask, bias=bias)
     additive = mask
     if bias is not None:
