@@ -87,6 +87,13 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
+def cpu_seconds(pid: int) -> float:
+    """Processor time so far of a process, of the children it waited for, and of those that run; Linux."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, map(int, children)))
+
+
 class Company:
     """How much of the machine other processes take (Linux; 0 elsewhere)."""
 
@@ -103,13 +110,13 @@ class Company:
 
     @staticmethod
     def _now() -> tuple[float, float, float]:
-        """Seconds of the clock, of all processors at work, and of this process with the children it waited for."""
+        """Seconds of the clock, of all processors at work, and of this process with its children."""
         file = Path("/proc/stat")
         if not file.exists():
             return time.monotonic(), 0.0, 0.0
         user, nice, system, _, _, *rest = map(int, file.read_text(encoding="utf-8").split("\n")[0].split()[1:])
         busy = (user + nice + system + sum(rest[:3])) / os.sysconf("SC_CLK_TCK")  # rest: interrupts, what a host takes
-        return time.monotonic(), busy, sum(os.times()[:4])
+        return time.monotonic(), busy, cpu_seconds(os.getpid())
 
 
 def about() -> dict[str, Any]:

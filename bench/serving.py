@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 
 import httpx
+import machine
 import numpy as np
 import torch
 
@@ -91,9 +91,9 @@ async def served_rate(given: argparse.Namespace, texts: list[str]) -> tuple[floa
                     answers[i] = answer.json()["translatedText"]
                     latencies.append(time.perf_counter() - begin)
 
-            wall, cpu = time.perf_counter(), cpu_seconds(process.pid)
+            wall, cpu = time.perf_counter(), machine.cpu_seconds(process.pid)
             await asyncio.gather(*(one_client() for _ in range(n_clients)))
-            seconds, processor = time.perf_counter() - wall, cpu_seconds(process.pid) - cpu
+            seconds, processor = time.perf_counter() - wall, machine.cpu_seconds(process.pid) - cpu
         return len(texts) / seconds, len(texts) / processor, latencies, answers
     finally:
         process.terminate()
@@ -116,14 +116,6 @@ async def ready(client: httpx.AsyncClient) -> None:
             pass
         await asyncio.sleep(0.2)
     raise SystemExit("the server did not become ready")
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process and those that it has started, so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return seconds + sum(map(cpu_seconds, map(int, children)))
 
 
 if __name__ == "__main__":
