@@ -250,6 +250,8 @@ def test_why_opens_the_report_beside_it(open_page: Opener) -> None:
     )
     frame.locator('nav a[href="#attention"]').click()
     assert frame.locator("#attention h2").is_visible()
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    assert page.locator("#report-close").bounding_box()["y"] > 0  # the panel stays whole at the end of the page too
     page.locator("#report-close").focus()
     page.keyboard.press("Escape")
     assert page.locator("#report").is_hidden() and page.evaluate("document.activeElement.id") == "why"
@@ -283,14 +285,33 @@ def test_a_text_goes_on_from_the_candidate_that_is_chosen(open_page: Opener) -> 
     assert page.evaluate("document.activeElement === document.querySelectorAll('#made .token')[1]")
 
 
+def test_the_end_of_a_text_is_told(open_page: Opener) -> None:
+    page = open_page()
+    end = {"id": 2, "piece": "</s>", "probability": 0.5, "candidates": []}
+    answer = {"text": "", "finish_reason": "eos", "tokens": [end]}
+    page.route("**/glassformer/continue", lambda route: route.fulfill(json=answer))
+    page.click('nav a[href="#generate"]')
+    page.click("#go")
+    page.wait_for_selector("#made .token")
+    assert page.locator("#made").inner_text() == "</s>The model ended the text here."
+    page.unroute("**/glassformer/continue")
+    page.fill("#prompt", "We eat")
+    page.fill("#length", "1")
+    page.locator("#heat").fill("0")
+    page.click("#go")
+    until(page, "document.getElementById('made').textContent.startsWith('We eat')")
+    assert page.locator("#made .ended").count() == 0
+
+
 def test_texts_are_compared_classified_and_labelled(open_page: Opener) -> None:
     page = open_page()
     page.click('nav a[href="#embed"]')
     page.fill("#first", TEXT)
+    assert page.locator("#alike").is_hidden()
     page.fill("#lines", f"Where is the house?\n{TEXT}")
     until(page, "document.querySelectorAll('#likeness li').length === 2")
     assert page.locator("#likeness li").first.inner_text().split("\n")[-1] == "1"
-    assert page.locator("#likeness .name").first.inner_text() == TEXT
+    assert page.locator("#likeness .name").first.inner_text() == TEXT and page.locator("#alike").is_visible()
     page.click('nav a[href="#classify"]')
     page.fill("#class-text", TEXT)
     until(page, "document.querySelectorAll('#classes li').length === 3")

@@ -32,6 +32,7 @@ function show() {
   });
   $("made-card").hidden = false;
   $("made").replaceChildren(make("span", { className: "soft given" }, prompt), ...tokens);
+  if (answer.finish_reason === "eos") $("made").append(make("span", { className: "soft ended", "data-text": "ended" }, say("ended")));
   let shown = -1;
   rove($("made"), tokens, (index) => {
     if (index < 0) return;  // the list stays, so that it can be reached

@@ -41,7 +41,7 @@ const label = whenQuiet(async (signal) => {
     const before = text.slice(at, units[mark.start]);
     at = units[mark.end];
     const node = make("mark", { className: `kind-${kinds.indexOf(mark.type) % 6}`, title: percent(mark.probability) },
-      mark.text, " ", make("span", { className: "kind" }, mark.type));
+      mark.text, "\u00a0", make("span", { className: "kind" }, mark.type));
     return [before, node];
   });
   $("labels").replaceChildren(...parts, text.slice(at));
