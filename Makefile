@@ -80,7 +80,7 @@ bench-peers: .venv-peers/ready
 	$(if $(MODEL),$(PEERS)/python bench/decoding.py --model $(MODEL) $(VALID_PAIRS) --workers 2 \
 		--ways float32 int8 ctranslate2-int8 --json $(RESULTS)/sentences_workers.json)
 	$(PEERS)/python bench/training_step.py --memory base --json $(RESULTS)/training_step.json
-	$(PEERS)/python bench/tokens.py $(TRAIN_PAIRS) $(VALID_PAIRS) --set data.batch_tokens=3000 --json $(RESULTS)/tokens.json
+	$(PEERS)/python bench/tokens.py $(TRAIN_PAIRS) $(VALID_PAIRS) --set data.batch_tokens=6000 --json $(RESULTS)/tokens.json
 	$(PEERS)/python bench/text_generation.py --json $(RESULTS)/text_generation.json
 	$(PEERS)/python bench/embeddings.py $(TRAIN_PAIRS) --json $(RESULTS)/embeddings.json
 	$(PEERS)/python bench/cold_start.py $(MODEL) --json $(RESULTS)/cold_start.json
