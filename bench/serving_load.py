@@ -29,7 +29,8 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from serving import cpu_seconds, free_port, ready
+from machine import cpu_seconds
+from serving import free_port, ready
 
 from glassformer.serve.models import direction_of
 from glassformer.tasks import Translator
