@@ -120,8 +120,8 @@ def test_text_is_read_whole_and_cut_at_its_end() -> None:
     assert [each.n_unread_tokens for each in found] == [len(ids) - 20, 0, 0]
     assert [each.n_segments for each in found] == [1, 1, 0]
     seen: list[list[int]] = []
-    decode = model._decode
-    model._decode = lambda sources, *rest: (seen.extend(sources), decode(sources, *rest))[1]  # type: ignore[assignment, method-assign]
+    decode = model.search
+    model.search = lambda sources, *rest: (seen.extend(sources), decode(sources, *rest))[1]  # type: ignore[assignment, method-assign]
     model.translate([text])
     assert seen == [[*ids[:19], tokenizer().eos_id]]
     assert len(model.align(text, found[0]).src_pieces) == 20
@@ -218,13 +218,13 @@ def test_stored_sources_are_those_of_use(folder: Path) -> None:
 def test_validation_reads_texts_as_use_does(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a whole where they have several lines, and without a second prefix."""
     seen: list[list[int]] = []
-    decode = Translator._decode
+    decode = Translator.search
 
     def spy(self: Translator, sources: list[list[int]], *rest: Any) -> Any:
         seen.extend(sources)
         return decode(self, sources, *rest)
 
-    monkeypatch.setattr(Translator, "_decode", spy)
+    monkeypatch.setattr(Translator, "search", spy)
     saved = load_model_folder(folder / "run")
     text = " my aunt looked for a house.\r\n\n Your doctor\tis here. " * 9
     (tmp_path / "data.jsonl").write_text(json.dumps({"src": text, "tgt": "a\nhouse"}), encoding="utf-8")
