@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -208,3 +210,38 @@ def test_workers_give_the_same(run: Run, expected: list[str]) -> None:
     assert run("--workers", "0", "a")[0] == 2
     code, out, err = run("--workers", "2", "--server", "http://localhost:1", "a")
     assert (code, "--workers" in err) == (2, True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_is_told(model: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "glassformer", "translate", str(model), "a"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: The output cannot be written") and "Traceback" not in done.stderr
+
+
+def test_interrupted_while_workers_begin(model: Path) -> None:
+    """Ctrl-C reaches the whole group; those that import still say nothing."""
+    command = [sys.executable, "-m", "glassformer", "translate", str(model), "--workers", "2", *map(str, range(400))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and len(children.read_text().split()) < 2:  # torch's tracker and a worker
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (out, err.strip()) == (b"", b"")
+
+
+def test_a_link_and_a_pipe_stay_what_they_are(run: Run, tmp_path: Path, expected: list[str]) -> None:
+    target, link, pipe = tmp_path / "target.txt", tmp_path / "link.txt", tmp_path / "pipe"
+    link.symlink_to(target)
+    assert run(*TEXTS, "--output", str(link))[0] == 0
+    assert link.is_symlink() and lines(target.read_text(encoding="utf-8")) == expected
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        assert run(*TEXTS, "--output", str(pipe))[0] == 0
+        assert lines(reader.communicate(timeout=60)[0].decode()) == expected
+    assert pipe.is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.txt", "pipe", "target.txt"]

@@ -249,6 +249,7 @@ def test_languages_of_the_model_name_the_keys_of_the_data(run: Any) -> None:
         (["-", "data.tsv"], "MODEL is - and there is no --hypotheses"),
         (["model", "data.tsv", "--hypotheses", "four.txt"], "which one is to be scored"),
         (["-", "data.tsv", "--hypotheses", "four.txt", "--beam", "2"], "--beam 2 has no model"),
+        (["-", "data.tsv", "--hypotheses", "four.txt", "--workers", "2"], "--workers 2 has no model"),
         (["-", "-", "--hypotheses", "-"], "named more than once"),
         (["model", "data.tsv", "--out", "data.tsv"], "--out data.tsv cannot be made"),
         (["model", "data.tsv", "--limit", "0"], "--limit"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import gc
 import importlib
 import keyword
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -157,6 +159,12 @@ def main() -> None:
             raise
         click.echo(f"error: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if is_debug or error.errno != errno.ENOSPC:
+            raise
+        click.echo("error: The output cannot be written: no space is left. Make room, or write elsewhere.", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of the output would fail again at the end
+        sys.exit(1)
     except (MemoryError, RuntimeError) as error:
         if is_debug or not _is_out_of_memory(error):
             raise

@@ -79,7 +79,7 @@ def command(
     from glassformer.evaluation.testset import read_test_set
     from glassformer.text.readers import PairReader
 
-    _check_options(model, data, hypotheses, against, beam)
+    _check_options(model, data, hypotheses, against, {"--beam": beam, "--workers": n_workers > 1 and n_workers})
     if hypotheses and precision != "float32":
         raise UserError(f"--precision {precision} with --hypotheses.", "It is for a model.", "Leave one of them out.")
     config = EvaluationConfig(tokenize=tokenize) if tokenize else EvaluationConfig()
@@ -115,7 +115,7 @@ def command(
 
 
 def _check_options(
-    model: str, data: tuple[str, ...], hypotheses: str | None, against: str | None, beam: int | None
+    model: str, data: tuple[str, ...], hypotheses: str | None, against: str | None, for_models: dict[str, Any]
 ) -> None:
     from pathlib import Path
 
@@ -135,12 +135,13 @@ def _check_options(
         raise UserError(
             "Standard input (-) is named more than once.", "It can be read once.", "Put the other input into a file."
         )
-    if beam and hypotheses and not (against and Path(against).is_dir()):
-        raise UserError(
-            f"--beam {beam} has no model to search with.",
-            "Only files of outputs are scored here.",
-            "Leave --beam out, or name a model.",
-        )
+    for name, value in for_models.items():
+        if value and hypotheses and not (against and Path(against).is_dir()):
+            raise UserError(
+                f"{name} {value} has no model to search with.",
+                "Only files of outputs are scored here.",
+                f"Leave {name} out, or name a model.",
+            )
 
 
 def _loaded(path: str, precision: Any = "float32") -> Translator:

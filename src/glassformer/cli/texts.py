@@ -64,19 +64,25 @@ def from_argument(text: str) -> str:
 def finished_file(output: Path) -> Iterator[Path]:
     """Where to write a file that takes the name `output` when all is done, and is gone when that fails.
 
+    A link stays, and what it names is written; so is a device or a pipe, as it comes.
+
     Raises:
         UserError: It cannot be written.
     """
-    partial = output.with_name(f".{output.name}.partial")
+    is_special = output.exists() and not output.is_file()
+    output = output if is_special else output.resolve()
+    partial = output if is_special else output.with_name(f".{output.name}.partial")
     try:
         yield partial
-        partial.replace(output)
+        if not is_special:
+            partial.replace(output)
     except OSError as error:
         raise UserError(
             f"{output} cannot be written ({error.strerror}).", "A writable file was expected.", "Choose another one."
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        if not is_special:
+            partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -65,7 +66,8 @@ class TranslatorPool:
         Raises:
             GlassformerError: A process was killed.
         """
-        futures = [self._executor.submit(_search, *batch, generation) for batch in batches]
+        with _interrupts_held():
+            futures = [self._executor.submit(_search, *batch, generation) for batch in batches]
         try:
             for future in futures:
                 yield future.result()
@@ -80,12 +82,27 @@ class TranslatorPool:
                 future.cancel()
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits meanwhile; a process that begins here, and imports for a second, holds it until `_begin`."""
+    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _translators: list[Translator] = []  # the one of this process
 
 
 def _begin(path: str, precision: Precision) -> None:
     """Loads the model in a new process, which ends with Ctrl-C and with the process that it works for."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_follow_parent, daemon=True).start()
     torch.set_num_threads(1)
     _translators.append(Translator.load(path, precision=precision))

@@ -28,6 +28,7 @@ LAPTOP_PRESETS = ("medium", "small", "tiny")  # what a budget chooses among, lar
 TOKENS_PER_PARAMETER = 0.5  # a budget takes the largest preset that sees so many tokens for each of its parameters
 BATCH_TOKENS, GPU_BATCH_TOKENS = 3_000, 16_000  # of a batch, source and target, when nothing else is said
 UPDATES_WANTED, MIN_BATCH_TOKENS = 3_000, 800  # a budget lowers the batch until it buys so many updates
+FEW_UPDATES = 300  # under so many a model knows next to nothing
 FEW_EPOCHS = 4.0  # below this, dropout costs time and learning and prevents nothing
 RESERVE_SHARE = 0.025  # of a budget, for the last evaluation and saving
 MEASURE_S = 4.0  # seconds of real updates that measure a preset
@@ -130,6 +131,11 @@ class _Planner:
             f"updates, {self.n_epochs:.1f} passes over the data; {RESERVE_SHARE:.1%} of the budget is kept for the "
             "last figures."
         )
+        if self.expected_updates < FEW_UPDATES:
+            self.reasons.append(
+                f"Fewer than {FEW_UPDATES} updates teach a model little: raise the budget, take a smaller --preset, or "
+                "stop what else keeps this machine busy."
+            )
         rows, bleu_rows = round(min(max(0.3 * budget_s, 100), 1000)), round(min(max(0.05 * budget_s, 20), 200))
         self._set("validation", rows=rows)
         self._set("validation", bleu_rows=bleu_rows)
