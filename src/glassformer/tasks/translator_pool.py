@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,9 +66,11 @@ class TranslatorPool:
         Raises:
             GlassformerError: A process was killed.
         """
-        with _interrupts_held():
-            futures = [self._executor.submit(_search, *batch, generation) for batch in batches]
+        futures: list[Future[list[list[Hypothesis]]]] = []
         try:
+            with _interrupts_held():
+                for batch in batches:
+                    futures.append(self._executor.submit(_search, *batch, generation))
             for future in futures:
                 yield future.result()
         except BrokenProcessPool as error:
