@@ -231,7 +231,7 @@ def test_interrupted_while_workers_begin(model: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert (out, err.strip()) == (b"", b"")
+    assert out == b"" and b"Traceback" not in err
 
 
 def test_a_link_and_a_pipe_stay_what_they_are(run: Run, tmp_path: Path, expected: list[str]) -> None:

@@ -56,6 +56,9 @@ class TranslatorPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is KeyboardInterrupt:  # it has not reached the processes
+            for process in list((self._executor._processes or {}).values()):
+                process.terminate()
         self._executor.shutdown(cancel_futures=True)
 
     def search(
@@ -86,25 +89,31 @@ class TranslatorPool:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits meanwhile; a process that begins here, and imports for a second, holds it until `_begin`."""
-    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
+    """Ctrl-C waits while processes begin: cut off in the middle they, and the pool, would tell of it at length.
+
+    The mask is for the new processes, which keep it; other threads of this one may get the signal all the same.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        raise KeyboardInterrupt
 
 
 _translators: list[Translator] = []  # the one of this process
 
 
 def _begin(path: str, precision: Precision) -> None:
-    """Loads the model in a new process, which ends with Ctrl-C and with the process that it works for."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    """Loads the model in a new process, which leaves Ctrl-C to the one that it works for, and ends with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
     torch.set_num_threads(1)
     _translators.append(Translator.load(path, precision=precision))
