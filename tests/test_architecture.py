@@ -20,6 +20,7 @@ RANKS = {
     "__init__": 0,
     "errors": 0,
     "allocator": 0,
+    "processes": 0,
     "shapes": 0,
     "config": 0,
     "presets": 0,

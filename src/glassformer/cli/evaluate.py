@@ -179,18 +179,17 @@ def _translated(
 ) -> System:
     import dataclasses
     import time
-    from contextlib import nullcontext
 
     from glassformer.evaluation.report import System
-    from glassformer.tasks.translator_pool import TranslatorPool
+    from glassformer.tasks.translator_pool import shared_by
 
     assert translator is not None
     generation = dataclasses.replace(translator.generation, n_best=1)
     if beam:
         generation = dataclasses.replace(generation, beam_size=beam, do_sample=False)
     start = time.perf_counter()
-    shared = TranslatorPool(path, n_workers, precision=precision) if n_workers > 1 else nullcontext()
-    with shared as pool, _progress(f"translating with {path}", len(test_set.sources)) as on_progress:
+    title = f"translating with {path}"
+    with shared_by(n_workers, path, precision) as pool, _progress(title, len(test_set.sources)) as on_progress:
         found = translator.translate(test_set.sources, generation=generation, on_progress=on_progress, pool=pool)
     return System(
         name=path,

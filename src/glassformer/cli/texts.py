@@ -70,12 +70,12 @@ def finished_file(output: Path) -> Iterator[Path]:
         UserError: It cannot be written.
     """
     is_special = output.exists() and not output.is_file()
-    output = output if is_special else output.resolve()
-    partial = output if is_special else output.with_name(f".{output.name}.partial")
+    target = output if is_special else output.resolve()
+    partial = output if is_special else target.with_name(f".{target.name}.partial")
     try:
         yield partial
         if not is_special:
-            partial.replace(output)
+            partial.replace(target)
     except OSError as error:
         raise UserError(
             f"{output} cannot be written ({error.strerror}).", "A writable file was expected.", "Choose another one."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,15 +63,15 @@ def command(
         _translate_remotely(server, key, model, chunks, n_best or 1, output)
         return
     with first_import():
-        from glassformer.tasks import Translator, TranslatorPool
+        from glassformer.tasks import Translator
+        from glassformer.tasks.translator_pool import shared_by
 
     if picture and len(texts) != 1:
         raise UserError("--picture was given without one TEXT.", "A picture shows one text.", "Give the text itself.")
     translator = Translator.load(model, precision=precision)
     generation = _generation(translator.generation, sets, beam, n_best)
     n_cut = 0
-    shared = TranslatorPool(model, n_workers, precision=precision) if n_workers > 1 else nullcontext()
-    with shared as pool, text_writer(output) as write:
+    with shared_by(n_workers, model, precision) as pool, text_writer(output) as write:
         for chunk in chunks:
             found = translator.translate(chunk, generation=generation, is_strict=strict, pool=pool)
             n_cut += sum(translation.n_unread_tokens > 0 for translation in found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import signal
 import socket
 import sys
@@ -17,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from glassformer.config import ServeConfig
 from glassformer.errors import GlassformerError, UserError
+from glassformer.processes import end_with_parent
 from glassformer.serve.server import serve, start_logging
 
 __all__ = ["listening", "supervise"]
@@ -88,16 +88,9 @@ def _end(workers: list[BaseProcess], within_s: float) -> None:
 
 def run_worker(config: ServeConfig, folders: dict[str, Path], listener: socket.socket, downloads: Path) -> None:
     """One process; it ends with the one that watches over it."""
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    end_with_parent()
     try:
         serve(config, folders, listener, downloads)
     except GlassformerError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
-
-
-def _follow_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)

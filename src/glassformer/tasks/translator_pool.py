@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -20,12 +19,13 @@ from glassformer.config import GenerationConfig
 from glassformer.errors import GlassformerError
 from glassformer.generation.hypothesis import Hypothesis
 from glassformer.model.quantized import Precision
+from glassformer.processes import end_with_parent
 from glassformer.tasks.translator import Translator
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["TranslatorPool"]
+__all__ = ["TranslatorPool", "shared_by"]
 
 
 class TranslatorPool:
@@ -87,6 +87,11 @@ class TranslatorPool:
                 future.cancel()
 
 
+def shared_by(n_workers: int, path: str | Path, precision: Precision) -> AbstractContextManager[TranslatorPool | None]:
+    """A pool of so many processes; none for a single one, which is the caller's."""
+    return TranslatorPool(path, n_workers, precision=precision) if n_workers > 1 else nullcontext()
+
+
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Ctrl-C waits while processes begin: cut off in the middle they, and the pool, would tell of it at length.
@@ -114,16 +119,9 @@ _translators: list[Translator] = []  # the one of this process
 def _begin(path: str, precision: Precision) -> None:
     """Loads the model in a new process, which leaves Ctrl-C to the one that it works for, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    end_with_parent()
     torch.set_num_threads(1)
     _translators.append(Translator.load(path, precision=precision))
-
-
-def _follow_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _search(sources: list[list[int]], texts: list[str], generation: GenerationConfig) -> list[list[Hypothesis]]:
